@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# cxl-kv: build, test, demo. `make help` lists the targets.
+# New sources are found by folder; only new Debian packages need a line here.
+
+VERSION := 0.1.0
+B := build
+
+# Debian 12 packages. DEMO: build the product, run the demos. DEV: tests, benchmarks, checks.
+DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohmann-json3-dev \
+	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev libnuma-dev libsystemd-dev \
+	xz-utils libncurses-dev
+DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck
+
+CC := gcc
+CXX := g++
+WARN := -Wall -Wextra -Wshadow -Werror
+OPT := -O2 -g
+SANITIZE :=
+CPPFLAGS := -Iinclude -Iinclude/uapi -Idaemon -Iselftests -D_GNU_SOURCE -DCXL_KV_VERSION='"$(VERSION)"'
+COMMON := $(WARN) $(OPT) $(SANITIZE) -fPIC -fstack-protector-strong -MMD -MP
+CFLAGS := -std=gnu11 $(COMMON)
+CXXFLAGS := -std=c++20 $(COMMON)
+LDFLAGS := $(SANITIZE)
+LIBS := -lfmt -luring -lisal -lnuma -lhwy -lpthread
+DAEMON_LIBS := -lsystemd
+CLI_LIBS := -lncursesw -ltinfo
+
+DAEMON_LIB_SRC := $(wildcard $(addprefix daemon/,$(addsuffix /*.cc,base core sys codec sim)))
+DAEMON_SRC := $(wildcard daemon/*.cc)
+CLI_SRC := $(wildcard daemon/cli/*.cc)
+CLIENT_SRC := $(wildcard daemon/client/*.c)
+ENGINE_SRC := $(wildcard selftests/engine/*.cc)
+TESTLIB_SRC := $(wildcard selftests/lib/*.cc)
+UNIT_SRC := $(wildcard selftests/unit/*_test.cc)
+NATIVE_SRC := $(wildcard selftests/native/*_test.cc)
+BENCH_SRC := $(wildcard selftests/bench/*_bench.cc)
+
+obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(basename $(1))))
+LIBDAEMON := $(B)/lib/libdaemon.a
+LIBCXLKV := $(B)/lib/libcxl_kv.so
+UNIT := $(UNIT_SRC:selftests/%.cc=$(B)/%)
+NATIVE := $(NATIVE_SRC:selftests/%.cc=$(B)/%)
+BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
+# The engine without its main, for tests that drive it.
+ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
+
+.PHONY: help all deps deps-demo demo demo-native check check-unit check-native check-layers bench clean
+.DEFAULT_GOAL := all
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
+
+deps: ## install every Debian package (root or sudo)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV)
+
+deps-demo:
+	@selftests/deps $(DEPS_DEMO)
+
+$(B)/obj/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+$(LIBDAEMON): $(call obj,$(DAEMON_LIB_SRC))
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(LIBCXLKV): $(call obj,$(CLIENT_SRC)) daemon/client/libcxl_kv.map
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcxl_kv.so.0 -Wl,--version-script=daemon/client/libcxl_kv.map \
+		$(filter %.o,$^) -o $@ -ljson-c -lpthread
+	@ln -sf $(@F) $@.0
+
+$(B)/bin/cxl-kvd: $(call obj,$(DAEMON_SRC)) $(LIBDAEMON)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(DAEMON_LIBS)
+
+$(B)/bin/cxl-kv: $(call obj,$(CLI_SRC)) $(LIBDAEMON)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS)
+
+$(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread
+
+TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) -ljson-c
+$(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBDAEMON) $(LIBCXLKV)
+	@mkdir -p $(@D)
+	$(TEST_LINK) -lgtest
+
+$(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBDAEMON) $(LIBCXLKV)
+	@mkdir -p $(@D)
+	$(TEST_LINK) -lgtest
+
+$(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(LIBDAEMON) $(LIBCXLKV)
+	@mkdir -p $(@D)
+	$(TEST_LINK) -lbenchmark
+
+demo-native: ## many conversations whose KV cache is four times the memory it may use, no VM
+	@selftests/demo-native
+
+demo: demo-native ## see it work
+
+check-layers: ## the #include arrows of design.md section 3
+	@selftests/check-layers
+
+check-unit: $(UNIT) ## tests that need no root
+	selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers $(UNIT)
+
+check-native: all $(NATIVE) ## tests that need userfaultfd (root)
+	selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
+
+check: ## everything, with its own set-up
+	@selftests/check
+
+bench: all $(BENCH) ## benchmarks, native
+	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
+
+clean:
+	rm -rf $(B)
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

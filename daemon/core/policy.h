@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The policy: what it is told, and the orders it gives. Pure: no system calls,
+ * clocks or randomness; the daemon and the simulator run the same code.
+ *
+ * The daemon calls hint(), sample() and moved() as things happen and plan()
+ * once a tick. Orders are wishes: the daemon may refuse any of them (leased,
+ * busy, no room) and says through moved() what really happened.
+ */
+#pragma once
+
+#include "core/types.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cxlkv {
+
+/* Every constant of the policy; defaults and ranges are documented in policy_options.cc. */
+struct PolicyOptions {
+	std::string preset = "adaptive"; /* adaptive | paper */
+	double alpha = 0.2;              /* EMA weight of a new score, (0, 1]; design.md section 6 */
+	double decay_steps = 1000;       /* tau of decay = 1 - exp(-age/tau), steps */
+	uint32_t anchor_blocks = 1;      /* first blocks of each head that go last */
+	uint32_t prefetch_window_tokens = 512; /* W of the window prefetch */
+	uint32_t prefetch_layers = 2;          /* k of the layer look-ahead */
+	double phase_ratio = 10;               /* reads per write that mean decode */
+	double promote_score = 0.2;            /* warm blocks scoring above it are promoted */
+	double demote_score = 0.1;             /* hot blocks scoring below it may be demoted */
+	uint32_t min_residency_ms = 200;       /* after a move a block stays at least this long */
+	uint32_t max_extent_bytes = 1u << 20;  /* longest order */
+};
+
+/* "" or what is wrong: option, value, allowed range. */
+std::string check_options(const PolicyOptions &options);
+
+struct TierRoom {
+	uint64_t used_bytes = 0;
+	uint64_t limit_bytes = 0; /* 0 = the tier does not exist */
+	uint64_t high_bytes = 0;  /* above it room is made */
+	uint64_t low_bytes = 0;   /* down to it */
+};
+
+struct PlanInput {
+	uint64_t now_ms = 0;
+	TierRoom hot, warm;
+	bool cold_available = true;      /* false: no store, or it is full */
+	uint64_t wanted_hot_bytes = 0;   /* room that waiting fetches and makes need on top */
+	uint64_t move_budget_bytes = 0;  /* hot <-> warm traffic allowed in this plan */
+	uint64_t spill_budget_bytes = 0; /* bytes that may be ordered to cold in this plan */
+};
+
+/* What status shows of a head: one (layer, KV head) of one arena, over all its sessions. */
+struct HeadStats {
+	double ema_sum = 0; /* over its resident blocks */
+	uint64_t nr_hot = 0, nr_warm = 0, nr_cold = 0;
+	uint64_t nr_hints = 0, nr_reads = 0, nr_writes = 0;
+};
+
+enum class Phase : uint8_t { Unknown, Prefill, Decode };
+
+class Policy {
+public:
+	explicit Policy(const PolicyOptions &options);
+	~Policy();
+	Policy(const Policy &) = delete;
+	Policy &operator=(const Policy &) = delete;
+
+	/* Options that can change live (all but none need a restart). */
+	void set_options(const PolicyOptions &options);
+
+	/* The geometry was checked. All its blocks begin as Empty. */
+	void add_arena(uint32_t arena, const Geometry &geometry);
+	void remove_arena(uint32_t arena);
+
+	/*
+	 * One hint, already validated against the geometry by the caller.
+	 * PARK marks the session parked, WAKE active: its cold blocks are
+	 * ordered back by the next plan(). POSITION is the session's clock.
+	 */
+	void hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms);
+
+	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and range. */
+	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
+
+	/* Blocks are now there; also after a failed order (then with where they still are). */
+	void moved(const Extent &extent, Where where, uint64_t now_ms);
+
+	/* Orders, best first, demotions before promotions, adjacent blocks coalesced. */
+	std::vector<Order> plan(const PlanInput &input);
+
+	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
+	[[nodiscard]] Phase phase(uint32_t arena, uint32_t slot) const;
+	/* EMA of a block as of now, 0..1; for tests and the heat map. */
+	[[nodiscard]] double score(uint32_t arena, uint32_t block) const;
+
+private:
+	struct Impl;
+	std::unique_ptr<Impl> impl_;
+};
+
+} // namespace cxlkv

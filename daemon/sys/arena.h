@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The daemon's side of one client arena: its files, its mapping, and the
+ * daemon's own record of where each block is. The client's shared state table
+ * is only written for it to read; nothing in it is believed but lease counts.
+ */
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "core/types.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+#include <vector>
+
+namespace cxlkv {
+
+/* Files of an arena as a client or the module hands them over. */
+struct ArenaFiles {
+	Fd memory; /* memfd of geometry.bytes(), sealed against shrinking, growing and sealing */
+	Fd uffd;   /* userfaultfd of the client's mm */
+	Fd table;  /* memfd, one __u64 a block, sealed likewise */
+	Fd ring;   /* memfd, struct cxl_kv_ring and entries, sealed likewise */
+};
+
+struct ArenaOptions {
+	uint32_t number = 0;       /* ours, small, shown to people */
+	uint64_t key = 0;          /* secret name of its records in the store */
+	pid_t pid = 0;             /* client, from the socket's peer credentials */
+	uint64_t client_base = 0;  /* address of the mapping in the client */
+	uint32_t ring_entries = 0; /* power of two */
+	std::string name;
+};
+
+class Arena {
+public:
+	/*
+	 * Validates every file (kind, seals, size) and maps: memory with the
+	 * SIGBUS guard, DONTFORK, NOHUGEPAGE and mlock-on-fault (protocol.md,
+	 * set-up 5), table and ring. EPERM, EINVAL or ENOMEM with what is wrong.
+	 */
+	static Result<std::shared_ptr<Arena>> create(const Geometry &geometry, ArenaFiles files,
+						     ArenaOptions options);
+
+	const Geometry geometry;
+	const ArenaOptions options;
+
+	[[nodiscard]] int memory_fd() const { return files_.memory.get(); }
+	[[nodiscard]] int uffd() const { return files_.uffd.get(); }
+	[[nodiscard]] std::byte *base() const { return memory_.data(); }
+	[[nodiscard]] std::atomic<uint64_t> &word(uint32_t block) const { return table_words_[block]; }
+
+	/* Copies at most max new hints out of the ring; counts what was garbage. Policy thread only. */
+	std::vector<cxl_kv_hint> drain_hints(size_t max);
+
+	/*
+	 * Where the daemon knows the block to be. Written by the I/O thread
+	 * (Cold, Lost, Empty, and Hot on restore) and by the mover (Hot <-> Warm)
+	 * while it holds the block busy; read by anyone.
+	 */
+	[[nodiscard]] Where where(uint32_t block) const
+	{
+		return static_cast<Where>(where_[block].load(std::memory_order_acquire) & 0x7f);
+	}
+	void set_where(uint32_t block, Where where);
+	/* Claims a block for a move or a spill: false when somebody has it. The other one waits or gives up. */
+	bool try_busy(uint32_t block);
+	void clear_busy(uint32_t block);
+
+	struct Bytes {
+		std::atomic<uint64_t> hot{0}, warm{0}, cold{0}, lost{0};
+	};
+	Bytes bytes; /* kept by set_where() */
+
+	std::atomic<uint64_t> nr_hints{0}, nr_bad_hints{0};
+
+private:
+	Arena(const Geometry &geometry, ArenaOptions options);
+
+	ArenaFiles files_;
+	Mapping memory_, table_, ring_;
+	Fd guard_;
+	std::atomic<uint64_t> *table_words_ = nullptr;
+	std::unique_ptr<std::atomic<uint8_t>[]> where_; /* Where | busy bit 0x80 */
+	uint32_t ring_tail_ = 0;
+};
+
+} // namespace cxlkv

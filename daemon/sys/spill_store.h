@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The cold tier: blocks by key on a file or block device, through one io_uring
+ * that the calling thread owns. Asynchronous: write() and read() take a buffer
+ * from the store's registered bounce pool, poll() hands completions out. Not
+ * thread-safe. What is returned was verified (key, generation, CRC32C); all
+ * else is an error, never other bytes.
+ */
+#pragma once
+
+#include "base/result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cxlkv {
+
+struct StoreOptions {
+	std::string path = "/var/lib/cxl-kv/spill"; /* file or block device */
+	uint64_t size_bytes = 0;                    /* hard cap */
+	uint32_t queue_depth = 32;                  /* I/Os in flight */
+	uint32_t extent_bytes = 1u << 20;           /* largest I/O; a bounce buffer holds one */
+	uint32_t nr_buffers = 32;
+};
+
+/* Name of a block in the store. arena is the arena's secret key, not its number. */
+struct BlockKey {
+	uint64_t arena = 0;
+	uint32_t block = 0;
+	bool operator==(const BlockKey &) const = default;
+};
+
+/* A bounce buffer: extent_bytes long, page-aligned, registered with the ring. */
+struct Bounce {
+	std::byte *data = nullptr;
+	uint32_t index = 0;
+};
+
+struct StoreCompletion {
+	uint64_t tag = 0;
+	bool write = false;
+	Bounce buffer;
+	/* For each block of the request, in order: 0, or EIO (device), EBADMSG (failed verification),
+	 * ENOENT (no record), ENOSPC. A read's good blocks are in the buffer at i * block_bytes. */
+	std::vector<int> results;
+};
+
+struct StoreStats {
+	uint64_t used_bytes = 0, capacity_bytes = 0;
+	uint64_t nr_records = 0;
+	uint64_t written_bytes = 0, read_bytes = 0;
+	uint64_t nr_checksum_failures = 0, nr_io_errors = 0, nr_no_space = 0;
+};
+
+class SpillStore {
+public:
+	/* Opens or creates, locks, recovers the index. EBUSY: another process holds it. */
+	static Result<std::unique_ptr<SpillStore>> open(const StoreOptions &options);
+	~SpillStore();
+	SpillStore(const SpillStore &) = delete;
+	SpillStore &operator=(const SpillStore &) = delete;
+
+	/* A free bounce buffer, or data == nullptr: poll first. */
+	Bounce take_buffer();
+	void give_buffer(Bounce buffer);
+
+	/*
+	 * Write nr blocks, buffer.data + i * block_bytes is block first + i of the
+	 * arena. The store computes checksums. The records count only after
+	 * commit(), which the caller calls when the block has really left memory;
+	 * abandon() frees them. ENOSPC at once where there is no room.
+	 */
+	Result<> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
+		       uint32_t generation, Bounce buffer, uint64_t tag);
+	/* Read nr adjacent blocks into the buffer; one I/O where they are adjacent on the device. */
+	Result<> read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes, Bounce buffer,
+		      uint64_t tag);
+
+	/* The block's newest written record becomes the one that read() returns. */
+	void commit(BlockKey key);
+	/* Forget a record written but not committed. */
+	void abandon(BlockKey key);
+	/* Forget the block for good: a tombstone, so that no older record returns after a restart. */
+	void drop(BlockKey key);
+	/* Forget all of the arena. */
+	void drop_arena(uint64_t arena);
+	/* True when a committed record exists; after a restart, what recovery found. */
+	[[nodiscard]] bool contains(BlockKey key) const;
+
+	/* Readable when completions wait. */
+	[[nodiscard]] int event_fd() const;
+	/* Completions that are ready; never blocks. */
+	std::vector<StoreCompletion> poll();
+	[[nodiscard]] uint32_t nr_in_flight() const;
+
+	/* Waits for I/O in flight, then makes the index durable. */
+	Result<> sync();
+	[[nodiscard]] StoreStats stats() const;
+
+private:
+	struct Impl;
+	explicit SpillStore(std::unique_ptr<Impl> impl);
+	std::unique_ptr<Impl> impl_;
+};
+
+} // namespace cxlkv

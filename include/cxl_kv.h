@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * libcxl_kv: KV-cache memory that lives in tiers.
+ *
+ * An engine opens a connection to the manager (cxl-kvd), creates an arena with
+ * the geometry of its model, and reads and writes KV blocks in place. Blocks
+ * that the engine does not hold a lease on may move between memory nodes or
+ * leave memory altogether; touching one brings it back. A lease is the promise
+ * that blocks are there and stay.
+ *
+ * Every function that can fail returns 0 or a negative errno. All functions
+ * may be called from several threads, except that an object must not be
+ * closed while another thread uses it.
+ *
+ * The ABI is unstable: CXL_KV_ABI_VERSION changes with it.
+ */
+#ifndef CXL_KV_H
+#define CXL_KV_H
+
+#include <stdint.h>
+#include <stddef.h>
+#include <linux/cxl_kv.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cxl_kv;
+struct cxl_kv_arena;
+
+enum cxl_kv_loss {
+	CXL_KV_LOSS_WAIT = 0,	/* calls wait for a new manager, up to loss_deadline_ms */
+	CXL_KV_LOSS_FAIL = 1,	/* calls answer -ENOTCONN at once */
+};
+
+/**
+ * struct cxl_kv_options - how to connect; zero-initialise for defaults
+ * @size: sizeof(struct cxl_kv_options)
+ * @on_manager_loss: enum cxl_kv_loss
+ * @loss_deadline_ms: 0 = 30,000
+ * @socket_path: NULL = $CXL_KV_SOCKET, else /run/cxl-kv/control.sock
+ * @name: shown in `cxl-kv list`; NULL = program name
+ */
+struct cxl_kv_options {
+	uint32_t size;
+	uint32_t on_manager_loss;
+	uint32_t loss_deadline_ms;
+	uint32_t reserved;
+	const char *socket_path;
+	const char *name;
+};
+
+/** struct cxl_kv_range - adjacent blocks of one head of one session */
+struct cxl_kv_range {
+	uint32_t slot;
+	uint32_t head;
+	uint32_t block;
+	uint32_t nr_blocks;
+};
+
+/** Version of the library as "major.minor.patch"; static storage. */
+const char *cxl_kv_version(void);
+
+/**
+ * Connect to the manager.
+ * Errors: -ENOENT or -ECONNREFUSED no manager at the socket, -EACCES not
+ * permitted, -EPROTO the manager speaks another version, -ENOMEM.
+ */
+int cxl_kv_open(const struct cxl_kv_options *options, struct cxl_kv **out);
+
+/** Destroy all arenas of the connection and close it. NULL is allowed. */
+void cxl_kv_close(struct cxl_kv *kv);
+
+/**
+ * Create an arena: reserves address space, makes no page. @layer_window has
+ * nr_layers entries, the attention window in tokens, 0 = full; NULL = all full.
+ * Errors: -EINVAL geometry out of range (see struct cxl_kv_geometry), -ENOMEM,
+ * -ENOTCONN, -EPERM the manager refused the files.
+ */
+int cxl_kv_arena_create(struct cxl_kv *kv, const struct cxl_kv_geometry *geometry,
+			const uint32_t *layer_window, struct cxl_kv_arena **out);
+
+/** Unregister and unmap the arena. No thread may be inside it. NULL is allowed. */
+void cxl_kv_arena_destroy(struct cxl_kv_arena *arena);
+
+/** First byte of the arena. Never mremap or munmap it. */
+void *cxl_kv_arena_base(const struct cxl_kv_arena *arena);
+
+/** Address of a block, or NULL where an index is out of range. */
+void *cxl_kv_block(const struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, uint32_t block);
+
+/** State word of a block (see the CXL_KV_WORD_ masks); 0 where out of range. */
+uint64_t cxl_kv_block_word(const struct cxl_kv_arena *arena, uint32_t slot, uint32_t head,
+			   uint32_t block);
+
+/**
+ * Make blocks: zeroed pages, before first use. Made blocks are left as they
+ * are, lost ones become zero again.
+ * Errors: -EINVAL, -EBUSY no room before @timeout_ms (nothing was made;
+ * unlease or park something and try again), -ENOTCONN, -ETIMEDOUT manager lost.
+ */
+int cxl_kv_make(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr,
+		uint32_t timeout_ms);
+
+/**
+ * Lease blocks: on success all are resident and stay where they can be read
+ * and written until unleased. All or nothing.
+ * Errors: -EINVAL, -ENODATA a block was never made, -EIO a block is lost
+ * (recompute it: cxl_kv_make or cxl_kv_drop it first), -EBUSY no room before
+ * @timeout_ms, -ENOTCONN, -ETIMEDOUT manager lost, -EOVERFLOW 65,535 leases.
+ * @nr_hits, where not NULL, gets the number of blocks that were resident.
+ */
+int cxl_kv_lease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr,
+		 uint32_t timeout_ms, uint64_t *nr_hits);
+
+/** Give leases back. -EINVAL on a bad range or on blocks without a lease. */
+int cxl_kv_unlease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
+
+/**
+ * Hint; see enum cxl_kv_hint_kind. Costs no system call. A hint that finds the
+ * ring full is dropped and counted, never waited for.
+ * Errors: -EINVAL for what the consumer would refuse, -ENOSPC ring full.
+ */
+int cxl_kv_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint);
+int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, uint32_t block,
+		      float mass);
+int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position);
+int cxl_kv_seal(struct cxl_kv_arena *arena, const struct cxl_kv_range *range);
+int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uint8_t priority,
+	       uint32_t lifetime_ms);
+
+/**
+ * Open a session in @slot: its memory policy is set before its first block is
+ * made. -EBUSY when the slot is open already.
+ */
+int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot);
+/** The session goes idle: its blocks may leave memory. */
+int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot);
+/**
+ * Bring the session's blocks back. With @timeout_ms 0 returns when the request
+ * is queued, else when all are resident. Errors as cxl_kv_lease.
+ */
+int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms);
+/** Drop all blocks of the session and free the slot. -EBUSY while any is leased. */
+int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot);
+
+/** Drop the contents of blocks; they become EMPTY. -EBUSY while any is leased. */
+int cxl_kv_drop(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
+
+/** 1 while a manager is connected, 0 while the library waits for one. */
+int cxl_kv_connected(const struct cxl_kv *kv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CXL_KV_H */
