@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The daemon's configuration: defaults, then cxl-kvd.toml, then its drop-in
+ * folder, then CXL_KV_<TABLE>__<KEY> of the environment. Every error names the
+ * file, the line, the key and what is allowed.
+ */
+#pragma once
+
+#include "base/result.h"
+#include "core/policy.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cxlkv {
+
+/* A tier's size: bytes, or permil of what its nodes have. */
+struct SizeSpec {
+	uint64_t bytes = 0;
+	uint32_t permil = 0; /* not 0: bytes is unused */
+};
+
+struct Options {
+	struct {
+		std::string socket = "/run/cxl-kv/control.sock";
+		std::string log_level = "info";
+		uint32_t interval_ms = 20;
+	} daemon;
+	struct {
+		SizeSpec limit{0, 250};
+		std::vector<int> nodes; /* empty = auto */
+		uint32_t high_permil = 950;
+		uint32_t low_permil = 900;
+	} hot;
+	struct {
+		SizeSpec limit{0, 800};
+		std::vector<int> nodes; /* empty = auto */
+	} warm;
+	struct {
+		std::string path = "/var/lib/cxl-kv/spill";
+		uint64_t size_bytes = 16ull << 30;
+		uint32_t queue_depth = 32;
+		uint32_t orphan_grace_s = 120;
+	} cold;
+	struct {
+		uint32_t max_MBps = 1000;
+	} mover;
+	PolicyOptions policy;
+};
+
+/* file may be absent only where it is the default one. "" = no file. */
+Result<Options> load_options(const std::string &file, bool may_be_absent);
+
+/* "24MiB", "1G", "4096": bytes. */
+Result<uint64_t> parse_bytes(const std::string &text);
+
+/* One line a key: table.key, allowed values, for --help-config and the man page. */
+std::string describe_options();
+
+} // namespace cxlkv
