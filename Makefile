@@ -11,6 +11,11 @@ DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohman
 	xz-utils libncurses-dev
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck
 
+# `make` uses every core; `make -j1` still means one.
+ifeq ($(MAKELEVEL)$(filter clean,$(MAKECMDGOALS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 CC := gcc
 CXX := g++
 WARN := -Wall -Wextra -Wshadow -Werror
@@ -44,25 +49,38 @@ BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
-.PHONY: help all deps deps-demo demo demo-native check check-unit check-native check-layers bench clean
+CHECK_SUITES := check-unit check-native
+
+.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
 	selftests/deps $(DEPS_DEMO) $(DEPS_DEV)
 
-deps-demo:
-	@selftests/deps $(DEPS_DEMO)
+deps-demo deps-dev: deps-%:
+	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV))
 
-$(B)/obj/%.o: %.cc
+# Names what is missing before a compiler fails on it; asked once for each list of packages.
+$(B)/deps-demo.ok: Makefile
+	@mkdir -p $(@D)
+	@selftests/deps -n $(DEPS_DEMO)
+	@touch $@
+$(B)/deps-dev.ok: Makefile
+	@mkdir -p $(@D)
+	@selftests/deps -n $(DEPS_DEV)
+	@touch $@
+$(call obj,$(UNIT_SRC) $(NATIVE_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-dev.ok
+
+$(B)/obj/%.o: %.cc | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
 
-$(B)/obj/%.o: %.c
+$(B)/obj/%.o: %.c | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
@@ -102,27 +120,25 @@ $(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	$(TEST_LINK) -lbenchmark
 
-demo-native: ## many conversations whose KV cache is four times the memory it may use, no VM
+demo-native: deps-demo ## many conversations whose KV cache is four times the memory it may use, no VM
+	@$(MAKE) --no-print-directory all
 	@selftests/demo-native
 
 demo: demo-native ## see it work
 
-check-layers: ## the #include arrows of design.md section 3
-	@selftests/check-layers
-
-check-unit: $(UNIT) ## tests that need no root
-	selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers $(UNIT)
+check-unit: all $(UNIT) ## tests that need no root
+	@selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers selftests/check-licenses $(UNIT)
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
-	selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
+	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 
-check: ## everything, with its own set-up
-	@selftests/check
+check: deps-dev ## everything, with its own set-up; one total at the end
+	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)
 
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
 
-clean:
+clean: ## remove everything that was built
 	rm -rf $(B)
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
