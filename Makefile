@@ -10,8 +10,9 @@ DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohman
 	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev libnuma-dev libsystemd-dev \
 	xz-utils libncurses-dev
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck
-# The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
-DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl
+
+# `make V=1` shows whole command lines.
+Q := $(if $(filter 1,$(V)),,@)
 
 # `make` uses every core; `make -j1` still means one.
 ifeq ($(MAKELEVEL)$(filter clean,$(MAKECMDGOALS)),0)
@@ -44,6 +45,7 @@ BENCH_SRC := $(wildcard selftests/bench/*_bench.cc)
 
 obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(basename $(1))))
 LIBDAEMON := $(B)/lib/libdaemon.a
+LIBCLI := $(B)/lib/libcli.a
 LIBCXLKV := $(B)/lib/libcxl_kv.so
 UNIT := $(UNIT_SRC:selftests/%.cc=$(B)/%)
 NATIVE := $(NATIVE_SRC:selftests/%.cc=$(B)/%)
@@ -51,9 +53,9 @@ BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
-CHECK_SUITES := check-unit check-native check-vm
+CHECK_SUITES := check-unit check-native
 
-.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native check-vm bench clean
+.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
@@ -62,10 +64,10 @@ help: ## this list
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
-	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_VM)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV)
 
 deps-demo deps-dev: deps-%:
-	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV) $(DEPS_VM))
+	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV))
 
 # Names what is missing before a compiler fails on it; asked once for each list of packages.
 $(B)/deps-demo.ok: Makefile
@@ -80,47 +82,62 @@ $(call obj,$(UNIT_SRC) $(NATIVE_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-d
 
 $(B)/obj/%.o: %.cc | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+	@echo "  CXX   $<"
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
 
 $(B)/obj/%.o: %.c | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+	@echo "  CC    $<"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 $(LIBDAEMON): $(call obj,$(DAEMON_LIB_SRC))
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
+
+# The commands without their main, for tests that call them.
+$(LIBCLI): $(filter-out %/main.o,$(call obj,$(CLI_SRC)))
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
 
 $(LIBCXLKV): $(call obj,$(CLIENT_SRC)) daemon/client/libcxl_kv.map
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcxl_kv.so.0 -Wl,--version-script=daemon/client/libcxl_kv.map \
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcxl_kv.so.0 -Wl,--version-script=daemon/client/libcxl_kv.map \
 		$(filter %.o,$^) -o $@ -ljson-c -lpthread
 	@ln -sf $(@F) $@.0
 
 $(B)/bin/cxl-kvd: $(call obj,$(DAEMON_SRC)) $(LIBDAEMON)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(DAEMON_LIBS)
+	@echo "  LD    $@"
+	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(DAEMON_LIBS)
 
-$(B)/bin/cxl-kv: $(call obj,$(CLI_SRC)) $(LIBDAEMON)
+$(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS)
+	@echo "  LD    $@"
+	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS)
 
 $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread
+	@echo "  LD    $@"
+	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread
 
-TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) -ljson-c
-$(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBDAEMON) $(LIBCXLKV)
+TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) $(CLI_LIBS) -ljson-c
+$(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
-	$(TEST_LINK) -lgtest
+	@echo "  LD    $@"
+	$(Q)$(TEST_LINK) -lgtest
 
-$(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBDAEMON) $(LIBCXLKV)
+$(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
-	$(TEST_LINK) -lgtest
+	@echo "  LD    $@"
+	$(Q)$(TEST_LINK) -lgtest
 
 $(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
-	$(TEST_LINK) -lbenchmark
+	@echo "  LD    $@"
+	$(Q)$(TEST_LINK) -lbenchmark
 
 demo-native: deps-demo ## many conversations whose KV cache is four times the memory it may use, no VM
 	@$(MAKE) --no-print-directory all
@@ -133,9 +150,6 @@ check-unit: all $(UNIT) ## tests that need no root
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
-
-check-vm: all ## tests in guests with two memory tiers (QEMU, no KVM needed)
-	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
 check: deps-dev ## everything, with its own set-up; one total at the end
 	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)

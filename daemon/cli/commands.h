@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The commands of cxl-kv, one file each (cmd_NAME.cc). argv[0] is the command's
+ * name; the answer is the exit status.
+ */
+#pragma once
+
+namespace cxlkv {
+
+enum ExitCode {
+	kExitOk = 0,
+	kExitFailure = 1,
+	kExitUsage = 2,
+	kExitNoDaemon = 3,
+};
+
+int cmd_list(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+
+} // namespace cxlkv

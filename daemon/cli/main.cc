@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cxl-kv: finds the command in the table and runs it. */
+#include "cli/commands.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+namespace {
+
+using namespace cxlkv;
+
+struct Command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+};
+
+const Command commands[] = {
+	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
+	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
+};
+
+void print_help(FILE *to)
+{
+	fprintf(to, "usage: cxl-kv COMMAND [OPTION]...\n\n");
+	for (const Command &command : commands)
+		fprintf(to, "  %-8s %s\n", command.name, command.help);
+	fprintf(to, "\n`cxl-kv COMMAND --help` lists a command's options; -j prints JSON.\n"
+		    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon.\n");
+}
+
+int dispatch(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_help(stderr);
+		return kExitUsage;
+	}
+	const char *name = argv[1];
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		print_help(stdout);
+		return kExitOk;
+	}
+	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+		printf("cxl-kv %s\n", CXL_KV_VERSION);
+		return kExitOk;
+	}
+	for (const Command &command : commands)
+		if (!strcmp(name, command.name))
+			return command.run(argc - 1, argv + 1);
+	fprintf(stderr, "cxl-kv: no command %s; `cxl-kv --help` lists them\n", name);
+	return kExitUsage;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	try {
+		return dispatch(argc, argv);
+	} catch (const std::exception &e) { /* out of memory, or a library's surprise */
+		fprintf(stderr, "cxl-kv: %s\n", e.what());
+		return kExitFailure;
+	}
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "cli/status_view.h"
+
+#include "cli/control_client.h"
+#include "cli/units.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace cxlkv {
+
+namespace {
+
+using nlohmann::json;
+
+/* Reads fields of one object, printed. */
+struct Fields {
+	const json &object;
+
+	[[nodiscard]] uint64_t number(const char *pointer) const { return number_at(object, pointer); }
+	[[nodiscard]] std::string count(const char *pointer) const { return human_count(number(pointer)); }
+	[[nodiscard]] std::string bytes(const char *pointer) const { return human_bytes(number(pointer)); }
+	[[nodiscard]] std::string ns(const char *pointer) const { return human_ns(number(pointer)); }
+	[[nodiscard]] std::string text(const char *pointer) const { return text_at(object, pointer); }
+};
+
+std::string head_lines(const Fields &f)
+{
+	std::string out = fmt::format("cxl-kvd {}, pid {}, up {}, {} mode, {} policy, {} arena{}\n", f.text("/version"),
+				      f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
+				      f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
+	std::string source = f.text("/sampling/source"), why = f.text("/sampling/why");
+	out += fmt::format("sampling: {}{}\n", source.empty() ? "none" : source, why.empty() ? "" : " (" + why + ")");
+	return out;
+}
+
+std::string tier_line(const json &status, const char *name, const std::string &place)
+{
+	const json &tier = status.at("tiers").at(name);
+	uint64_t used = number_at(tier, "/bytes"), limit = number_at(tier, "/limit_bytes");
+
+	if (!limit && !used)
+		return fmt::format("{} none\n", left(name, 5));
+	return fmt::format("{} {} {} of {} {} {} {}\n", left(name, 5), right(human_count(number_at(tier, "/blocks")), 8),
+			   right(human_bytes(used), 9), left(human_bytes(limit), 9), right(human_share(used, limit), 5),
+			   fill_bar(used, limit, 12), place);
+}
+
+std::string tier_lines(const json &status)
+{
+	std::string out = "\ntier    blocks      used    limit      full\n";
+
+	if (!status.contains("tiers") || !status["tiers"].is_object())
+		return out;
+	for (const char *name : {"hot", "warm", "cold"}) {
+		if (!status["tiers"].contains(name) || !status["tiers"][name].is_object())
+			continue;
+		const json &tier = status["tiers"][name];
+		std::string nodes = node_list(tier);
+		out += tier_line(status, name, nodes.empty() ? text_at(tier, "/path") : "node " + nodes);
+	}
+	if (uint64_t lost = number_at(status, "/lost_blocks"))
+		out += fmt::format("lost  {}: could not be restored; their engine recomputes them\n",
+				   right(human_count(lost), 8));
+	return out;
+}
+
+std::string work_lines(const Fields &f)
+{
+	std::string out = "\n";
+	out += fmt::format("made     {} blocks, {} dropped, {} requests found no room\n", f.count("/made"),
+			   f.count("/dropped"), f.count("/no_room"));
+	out += fmt::format("spill    {} blocks, {}; {} clean, {} aborted, {} failed, {} refused\n",
+			   f.count("/spill/spilled"), f.bytes("/spill/spilled_bytes"), f.count("/spill/clean"),
+			   f.count("/spill/aborted"), f.count("/spill/failed"), f.count("/spill/refused"));
+	out += fmt::format("restore  {} blocks, {}; {} by a fault, {} lost; p50 {}, p99 {}\n",
+			   f.count("/restore/restored"), f.bytes("/restore/restored_bytes"), f.count("/restore/demand"),
+			   f.count("/restore/lost"), f.ns("/restore/p50_ns"), f.ns("/restore/p99_ns"));
+	out += fmt::format("wake     {} sessions; p50 {}, p99 {}\n", f.count("/wake/count"), f.ns("/wake/p50_ns"),
+			   f.ns("/wake/p99_ns"));
+	out += fmt::format("faults   {} missing, {} write-protect, {} minor\n", f.count("/faults/missing"),
+			   f.count("/faults/wp"), f.count("/faults/minor"));
+	out += fmt::format("store    {} of {}; {} checksum failures, {} I/O errors, {} without space\n",
+			   f.bytes("/store/used_bytes"), f.bytes("/store/capacity_bytes"),
+			   f.count("/store/checksum_failures"), f.count("/store/io_errors"), f.count("/store/no_space"));
+	for (const char *direction : {"promote", "demote"}) {
+		std::string at = std::string("/mover/") + direction;
+		auto number = [&](const char *name) { return f.count((at + name).c_str()); };
+		out += fmt::format("{} {} attempted = {} moved + {} failed + {} skipped; {}\n", left(direction, 8),
+				   number("/attempted"), number("/moved"), number("/failed"), number("/skipped"),
+				   f.bytes((at + "/bytes").c_str()));
+	}
+	if (f.number("/mover/no_space"))
+		out += fmt::format("         {} moves found no space on the other node\n", f.count("/mover/no_space"));
+	return out;
+}
+
+} // namespace
+
+std::string fill_bar(uint64_t part, uint64_t whole, size_t width)
+{
+	if (!whole)
+		return std::string(width + 2, ' ');
+	double share = std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
+	auto full = static_cast<size_t>(share * static_cast<double>(width) + 0.5);
+	return "[" + std::string(full, '#') + std::string(width - full, '.') + "]";
+}
+
+std::string node_list(const json &tier)
+{
+	std::string out;
+
+	if (tier.contains("nodes") && tier["nodes"].is_array())
+		for (const json &node : tier["nodes"])
+			if (node.is_number_integer())
+				out += (out.empty() ? "" : ",") + std::to_string(node.get<int64_t>());
+	return out;
+}
+
+std::string status_text(const json &status)
+{
+	std::string out = head_lines({status}) + tier_lines(status) + work_lines({status});
+
+	if (status.contains("warnings") && status["warnings"].is_array())
+		for (const json &warning : status["warnings"])
+			if (warning.is_string())
+				out += "warning: " + warning.get<std::string>() + "\n";
+	return out;
+}
+
+} // namespace cxlkv

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "control.h"
+
+#include "base/log.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+namespace cxlkv {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMaxRanges = 4096;
+/* A client whose connection broke, but that lives, may register again within this time. */
+constexpr uint64_t kReturnNs = 30ull * 1000000000;
+
+uint64_t now_ns()
+{
+	timespec t{};
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
+std::optional<uint32_t> get_u32(const json &in, const char *name)
+{
+	auto it = in.find(name);
+	if (it == in.end() || !it->is_number_unsigned() || it->get<uint64_t>() > UINT32_MAX)
+		return {};
+	return it->get<uint32_t>();
+}
+
+/* 64-bit values travel as decimal strings: JSON numbers lose bits in some readers. */
+std::optional<uint64_t> get_u64_text(const json &in, const char *name)
+{
+	auto it = in.find(name);
+	if (it == in.end() || !it->is_string())
+		return {};
+	const std::string &text = it->get_ref<const std::string &>();
+	char *end = nullptr;
+	errno = 0;
+	uint64_t value = strtoull(text.c_str(), &end, 10);
+	if (text.empty() || !isdigit(static_cast<unsigned char>(text[0])) || *end || errno)
+		return {};
+	return value;
+}
+
+std::string get_text(const json &in, const char *name)
+{
+	auto it = in.find(name);
+	return it != in.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+uint64_t deadline_of(const json &in)
+{
+	auto ms = get_u32(in, "deadline_ms");
+	return ms ? now_ns() + uint64_t{*ms} * 1000000 : 0;
+}
+
+std::optional<Geometry> get_geometry(const json &in)
+{
+	auto it = in.find("geometry");
+	if (it == in.end() || !it->is_object())
+		return {};
+	Geometry geometry{};
+	const std::pair<const char *, uint32_t *> fields[] = {
+		{"nr_slots", &geometry.nr_slots},
+		{"nr_layers", &geometry.nr_layers},
+		{"nr_kv_heads", &geometry.nr_kv_heads},
+		{"head_dim", &geometry.head_dim},
+		{"elem_bytes", &geometry.elem_bytes},
+		{"tokens_per_block", &geometry.tokens_per_block},
+		{"tokens_per_slot", &geometry.tokens_per_slot},
+		{"block_bytes", &geometry.block_bytes},
+	};
+	for (auto [name, field] : fields) {
+		auto value = get_u32(*it, name);
+		if (!value)
+			return {};
+		*field = *value;
+	}
+	if (geometry.nr_layers <= CXL_KV_MAX_LAYERS)
+		geometry.layer_window.assign(geometry.nr_layers, 0);
+	auto windows = in.find("layer_window");
+	if (windows != in.end()) {
+		if (!windows->is_array() || windows->size() != geometry.layer_window.size())
+			return {};
+		for (size_t i = 0; i < windows->size(); i++) {
+			if (!(*windows)[i].is_number_unsigned() || (*windows)[i].get<uint64_t>() > UINT32_MAX)
+				return {};
+			geometry.layer_window[i] = (*windows)[i].get<uint32_t>();
+		}
+	}
+	return geometry;
+}
+
+std::optional<std::vector<Extent>> get_ranges(const json &in, const Arena &arena)
+{
+	auto it = in.find("ranges");
+	if (it == in.end() || !it->is_array() || it->size() > kMaxRanges)
+		return {};
+	std::vector<Extent> extents;
+	for (const json &range : *it) {
+		if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
+		    !range[1].is_number_unsigned())
+			return {};
+		uint64_t first = range[0].get<uint64_t>(), nr = range[1].get<uint64_t>();
+		uint64_t all = arena.geometry.nr_blocks();
+		if (nr == 0 || nr > all || first > all - nr)
+			return {};
+		extents.push_back({arena.options.number, static_cast<uint32_t>(first), static_cast<uint32_t>(nr)});
+	}
+	return extents;
+}
+
+/* The blocks of a session that exist, as runs. */
+std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
+{
+	std::vector<Extent> extents;
+	uint32_t begin = slot * arena.geometry.blocks_per_slot(), end = begin + arena.geometry.blocks_per_slot();
+
+	for (uint32_t block = begin; block < end; block++) {
+		if (arena.where(block) == Where::Empty)
+			continue;
+		if (!extents.empty() && extents.back().first + extents.back().nr == block)
+			extents.back().nr++;
+		else
+			extents.push_back({arena.options.number, block, 1});
+	}
+	return extents;
+}
+
+} // namespace
+
+/* Where an answer goes. Copied into callbacks; the peer may be gone by the time it is used. */
+struct Answer {
+	ControlSocket *socket;
+	uint64_t connection;
+	json id;
+
+	void ok(json fields = json::object(), int fd = -1) const
+	{
+		fields["id"] = id;
+		fields["ok"] = true;
+		socket->reply(connection, fields.dump(), fd);
+	}
+	void fail(int code, const std::string &message, json fields = json::object()) const
+	{
+		const char *name = strerrorname_np(code);
+		fields["id"] = id;
+		fields["error"] = name ? name : "EIO";
+		fields["message"] = message;
+		socket->reply(connection, fields.dump());
+	}
+	void outcome(const Outcome &o) const
+	{
+		if (!o.error)
+			return ok();
+		std::string message = strerror(o.error);
+		if (o.error == EBUSY)
+			message = "no room in memory, or blocks in use: give leases back or park a session";
+		else if (o.error == EIO)
+			message = fmt::format("block {} could not be restored; recompute it", o.block);
+		else if (o.error == ENODATA)
+			message = fmt::format("block {} was never made", o.block);
+		fail(o.error, message, {{"block", o.block}});
+	}
+};
+
+const Control::OpEntry Control::kOps[] = {
+	{"hello", &Control::op_hello},	 {"register", &Control::op_register},
+	{"unregister", &Control::op_unregister}, {"make", &Control::op_make},
+	{"fetch", &Control::op_fetch},	 {"drop", &Control::op_drop},
+	{"session", &Control::op_session}, {"wake", &Control::op_wake},
+	{"park", &Control::op_park},	 {"status", &Control::op_status},
+	{"list", &Control::op_list},	 {"heads", &Control::op_heads},
+};
+
+Control::Control(const Parts &parts, std::function<json()> status) : parts_(parts), status_(std::move(status))
+{
+}
+
+ControlSocket::Handler Control::handler()
+{
+	return {[this](const Peer &peer, const std::string &text, Files &files) { return line(peer, text, files); },
+		[this](const Peer &peer) { hangup(peer); }};
+}
+
+bool Control::line(const Peer &peer, const std::string &text, Files &files)
+{
+	json in = json::parse(text, nullptr, false);
+	Answer answer{&parts_.socket, peer.connection, nullptr};
+
+	if (!in.is_object()) {
+		answer.fail(EPROTO, "a request is one JSON object on one line");
+		return false;
+	}
+	if (in.contains("id") && (in["id"].is_number() || in["id"].is_string()))
+		answer.id = in["id"];
+	std::string op = get_text(in, "op");
+	for (const OpEntry &entry : kOps) {
+		if (op == entry.name) {
+			(this->*entry.op)(peer, in, answer, files);
+			return true;
+		}
+	}
+	answer.fail(EOPNOTSUPP, "unknown op: " + op.substr(0, 32));
+	return true;
+}
+
+void Control::op_hello(const Peer &, const json &in, Answer answer, Files &)
+{
+	auto version = get_u32(in, "version");
+
+	if (version && *version != CXL_KV_ABI_VERSION)
+		return answer.fail(EPROTO, fmt::format("this daemon speaks version {}, the client {}", CXL_KV_ABI_VERSION,
+						       *version));
+	answer.ok({{"version", CXL_KV_ABI_VERSION}, {"daemon", CXL_KV_VERSION}, {"mode", "native"}},
+		  parts_.uffd_device);
+}
+
+void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
+{
+	auto geometry = get_geometry(in);
+	auto base = get_u64_text(in, "base");
+	auto ring_entries = get_u32(in, "ring_entries");
+	auto key = get_u64_text(in, "key");
+	Files taken;
+
+	for (int i = 0; i < 4 && !files.empty(); i++) {
+		taken.push_back(std::move(files.front()));
+		files.pop_front();
+	}
+	if (!geometry || !base || !ring_entries || (in.contains("key") && !key))
+		return answer.fail(EINVAL, "register needs geometry, base and ring_entries; key as a decimal string");
+	if (std::string wrong = check_geometry(*geometry); !wrong.empty())
+		return answer.fail(EINVAL, wrong);
+	if (taken.size() != 4)
+		return answer.fail(EINVAL, "register needs four files: memory, userfaultfd, table, ring");
+
+	for (const auto &entry : parts_.arenas.all()) {
+		if (!key || entry->arena->options.key != *key)
+			continue;
+		if (entry->connection || entry->arena->options.pid != peer.pid)
+			return answer.fail(EEXIST, "an arena with this key is being served");
+		/* The same client after its connection broke: it takes up where it was. */
+		entry->connection = peer.connection;
+		return answer.ok({{"arena", entry->arena->options.number}, {"key", std::to_string(*key)}});
+	}
+	ArenaOptions options;
+	options.number = parts_.arenas.reserve_number();
+	options.pid = peer.pid;
+	options.client_base = *base;
+	options.ring_entries = *ring_entries;
+	options.name = get_text(in, "name").substr(0, 64);
+	if (key)
+		options.key = *key;
+	else if (getrandom(&options.key, sizeof(options.key), 0) != sizeof(options.key))
+		return answer.fail(EIO, "no random key");
+	auto arena = Arena::create(*geometry,
+				   {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]), std::move(taken[3])},
+				   options);
+	if (!arena)
+		return answer.fail(arena.error().code, arena.error().what);
+
+	auto entry = std::make_shared<ArenaEntry>();
+	entry->arena = *arena;
+	entry->connection = peer.connection;
+	entry->pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+	entry->open_slots = std::vector<std::atomic<bool>>(geometry->nr_slots);
+	parts_.arenas.add(entry);
+	Request request{};
+	request.kind = Request::Kind::Attach;
+	request.arena = *arena;
+	request.done = [this, answer, entry](const Outcome &o) {
+		if (o.error) {
+			parts_.arenas.remove(entry->arena->options.number);
+			return answer.outcome(o);
+		}
+		parts_.policy.attach(entry->arena);
+		/* After a restart of ours: a session with blocks was open. */
+		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
+			entry->open_slots[slot] = !made_blocks(*entry->arena, slot).empty();
+		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", entry->arena->options.number,
+			 entry->arena->options.pid, entry->arena->options.name, entry->arena->geometry.nr_slots,
+			 entry->arena->geometry.bytes() >> 20);
+		answer.ok({{"arena", entry->arena->options.number}, {"key", std::to_string(entry->arena->options.key)}});
+	};
+	parts_.faults.submit(std::move(request));
+}
+
+/* The arena named in the request, where it belongs to this connection; else answers and returns null. */
+std::shared_ptr<ArenaEntry> Control::own_arena(const Peer &peer, const json &in, const Answer &answer)
+{
+	auto number = get_u32(in, "arena");
+	auto entry = number ? parts_.arenas.find(*number) : nullptr;
+
+	if (entry && entry->connection == peer.connection)
+		return entry;
+	answer.fail(ENOENT, "no such arena on this connection");
+	return nullptr;
+}
+
+void Control::op_unregister(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	if (auto entry = own_arena(peer, in, answer))
+		drop_arena(entry, "unregistered", [answer] { answer.ok(); });
+}
+
+void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in, const Answer &answer)
+{
+	auto entry = own_arena(peer, in, answer);
+	if (!entry)
+		return;
+	auto extents = get_ranges(in, *entry->arena);
+	if (!extents)
+		return answer.fail(EINVAL, fmt::format("ranges must be at most {} pairs [first, nr] inside the arena",
+						       kMaxRanges));
+	Request request{};
+	request.kind = kind;
+	request.arena = entry->arena;
+	request.extents = std::move(*extents);
+	request.deadline_ns = deadline_of(in);
+	request.done = [this, answer, arena = entry->arena, extents = request.extents](const Outcome &o) {
+		for (const Extent &extent : extents)
+			parts_.policy.recheck(arena, extent);
+		answer.outcome(o);
+	};
+	parts_.faults.submit(std::move(request));
+}
+
+void Control::op_make(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	submit_ranges(Request::Kind::Make, peer, in, answer);
+}
+
+void Control::op_fetch(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	submit_ranges(Request::Kind::Fetch, peer, in, answer);
+}
+
+void Control::op_drop(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	submit_ranges(Request::Kind::Drop, peer, in, answer);
+}
+
+void Control::session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind)
+{
+	cxl_kv_hint hint{};
+
+	hint.kind = static_cast<uint8_t>(kind);
+	hint.slot = slot;
+	parts_.policy.hint(arena, hint);
+}
+
+void Control::op_session(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto entry = own_arena(peer, in, answer);
+	if (!entry)
+		return;
+	auto slot = get_u32(in, "slot");
+	std::string state = get_text(in, "state");
+	if (!slot || *slot >= entry->open_slots.size() || (state != "open" && state != "close"))
+		return answer.fail(EINVAL, "session needs a slot of the arena and state open or close");
+	if (state == "open") {
+		if (entry->open_slots[*slot].exchange(true))
+			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
+		return answer.ok();
+	}
+	Request request{};
+	request.kind = Request::Kind::Drop;
+	request.arena = entry->arena;
+	request.extents = made_blocks(*entry->arena, *slot);
+	request.done = [this, answer, entry, slot = *slot, extents = request.extents](const Outcome &o) {
+		for (const Extent &extent : extents)
+			parts_.policy.recheck(entry->arena, extent);
+		if (!o.error) {
+			session_hint(*entry->arena, slot, CXL_KV_HINT_PARK);
+			entry->open_slots[slot] = false;
+		}
+		answer.outcome(o);
+	};
+	if (request.extents.empty())
+		return request.done(Outcome{});
+	parts_.faults.submit(std::move(request));
+}
+
+void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto entry = own_arena(peer, in, answer);
+	if (!entry)
+		return;
+	auto slot = get_u32(in, "slot");
+	auto wait = in.find("wait");
+	if (!slot || *slot >= entry->open_slots.size() || wait == in.end() || !wait->is_boolean())
+		return answer.fail(EINVAL, "wake needs a slot of the arena and wait");
+	session_hint(*entry->arena, *slot, CXL_KV_HINT_WAKE);
+	Request request{};
+	request.kind = Request::Kind::Fetch;
+	request.arena = entry->arena;
+	request.extents = made_blocks(*entry->arena, *slot);
+	request.deadline_ns = deadline_of(in);
+	bool answer_later = wait->get<bool>();
+	request.done = [this, answer, answer_later, arena = entry->arena, begin = now_ns(),
+			extents = request.extents](const Outcome &o) {
+		wakes_ns.add(now_ns() - begin);
+		for (const Extent &extent : extents)
+			parts_.policy.recheck(arena, extent);
+		if (answer_later)
+			answer.outcome(o);
+	};
+	if (!answer_later)
+		answer.ok();
+	if (request.extents.empty())
+		return request.done(Outcome{});
+	parts_.faults.submit(std::move(request));
+}
+
+void Control::op_park(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto entry = own_arena(peer, in, answer);
+	if (!entry)
+		return;
+	auto slot = get_u32(in, "slot");
+	if (!slot || *slot >= entry->open_slots.size())
+		return answer.fail(EINVAL, "park needs a slot of the arena");
+	session_hint(*entry->arena, *slot, CXL_KV_HINT_PARK);
+	answer.ok();
+}
+
+void Control::op_status(const Peer &, const json &, Answer answer, Files &)
+{
+	answer.ok(status_());
+}
+
+void Control::op_list(const Peer &, const json &, Answer answer, Files &)
+{
+	json arenas = json::array();
+
+	for (const auto &entry : parts_.arenas.all()) {
+		const Arena &arena = *entry->arena;
+		const Geometry &g = arena.geometry;
+		arenas.push_back({{"arena", arena.options.number},
+				  {"name", arena.options.name},
+				  {"pid", arena.options.pid},
+				  {"slots", g.nr_slots},
+				  {"open_slots", std::ranges::count_if(entry->open_slots, [](const auto &open) { return open.load(); })},
+				  {"layers", g.nr_layers},
+				  {"kv_heads", g.nr_kv_heads},
+				  {"head_dim", g.head_dim},
+				  {"elem_bytes", g.elem_bytes},
+				  {"tokens_per_block", g.tokens_per_block},
+				  {"tokens_per_slot", g.tokens_per_slot},
+				  {"block_bytes", g.block_bytes},
+				  {"bytes",
+				   {{"hot", arena.bytes.hot.load()},
+				    {"warm", arena.bytes.warm.load()},
+				    {"cold", arena.bytes.cold.load()},
+				    {"lost", arena.bytes.lost.load()}}},
+				  {"hints", arena.nr_hints.load()},
+				  {"bad_hints", arena.nr_bad_hints.load()}});
+	}
+	answer.ok({{"arenas", arenas}});
+}
+
+void Control::op_heads(const Peer &, const json &in, Answer answer, Files &)
+{
+	auto number = get_u32(in, "arena");
+	auto entry = number ? parts_.arenas.find(*number) : nullptr;
+
+	if (!entry)
+		return answer.fail(ENOENT, "no such arena");
+	json heads = json::array();
+	for (const HeadStats &h : parts_.policy.heads(*number))
+		heads.push_back({{"head", heads.size()},
+				 {"ema_sum", h.ema_sum},
+				 {"hot", h.nr_hot},
+				 {"warm", h.nr_warm},
+				 {"cold", h.nr_cold},
+				 {"hints", h.nr_hints},
+				 {"reads", h.nr_reads},
+				 {"writes", h.nr_writes}});
+	answer.ok({{"layers", entry->arena->geometry.nr_layers},
+		   {"kv_heads", entry->arena->geometry.nr_kv_heads},
+		   {"heads", heads}});
+}
+
+void Control::hangup(const Peer &peer)
+{
+	for (const auto &entry : parts_.arenas.all()) {
+		if (entry->connection != peer.connection)
+			continue;
+		entry->connection = 0;
+		orphans_.push_back({entry->arena->options.number, now_ns() + kReturnNs});
+	}
+	reap();
+}
+
+void Control::reap()
+{
+	std::erase_if(orphans_, [&](const Orphan &orphan) {
+		auto entry = parts_.arenas.find(orphan.arena);
+		if (!entry || entry->connection)
+			return true; /* dropped, or back */
+		pollfd dead{entry->pidfd.get(), POLLIN, 0};
+		bool is_dead = !entry->pidfd || ::poll(&dead, 1, 0) == 1;
+		if (!is_dead && now_ns() < orphan.deadline_ns)
+			return false;
+		drop_arena(entry, is_dead ? "client died" : "client did not come back");
+		return true;
+	});
+}
+
+void Control::drop_arena(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done)
+{
+	uint32_t number = entry->arena->options.number;
+
+	if (!parts_.arenas.remove(number))
+		return;
+	parts_.policy.detach(number);
+	log_info("arena {}: {}", number, why);
+	Request request{};
+	request.kind = Request::Kind::Detach;
+	request.arena = entry->arena;
+	request.done = [done](const Outcome &) {
+		if (done)
+			done();
+	};
+	parts_.faults.submit(std::move(request));
+}
+
+void Control::detach_all()
+{
+	for (const auto &entry : parts_.arenas.all()) {
+		Request request{};
+		request.kind = Request::Kind::Detach;
+		request.arena = entry->arena;
+		request.keep = true;
+		parts_.faults.submit(std::move(request));
+	}
+}
+
+} // namespace cxlkv

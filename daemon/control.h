@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the lines of the control socket mean (docs/control-protocol.md). Runs on
+ * the control thread; long requests are answered later, from the I/O thread.
+ * Everything in a line is checked here before anything else sees it.
+ */
+#pragma once
+
+#include "arena_table.h"
+#include "base/histogram.h"
+#include "policy_thread.h"
+#include "sys/control_socket.h"
+#include "sys/fault_server.h"
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace cxlkv {
+
+struct Answer;
+
+class Control {
+public:
+	struct Parts {
+		ControlSocket &socket;
+		ArenaTable &arenas;
+		FaultServer &faults;
+		PolicyThread &policy;
+		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
+	};
+
+	/* status: the answer to `status`, made by whoever knows all parts. */
+	Control(const Parts &parts, std::function<nlohmann::json()> status);
+
+	[[nodiscard]] ControlSocket::Handler handler();
+	/* Drops arenas whose client died or has not come back; call about once a second. */
+	void reap();
+	/* Detaches every arena but keeps its records: the clients will meet the next manager. */
+	void detach_all();
+
+	Histogram wakes_ns; /* wake to all blocks resident */
+
+private:
+	using Files = std::deque<Fd>;
+	using Op = void (Control::*)(const Peer &, const nlohmann::json &, Answer, Files &);
+	struct OpEntry {
+		const char *name;
+		Op op;
+	};
+	static const OpEntry kOps[];
+
+	bool line(const Peer &peer, const std::string &text, Files &files);
+	void hangup(const Peer &peer);
+
+	void op_hello(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_register(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_unregister(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_make(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_fetch(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_drop(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_session(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_wake(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_park(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_status(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_list(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_heads(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+
+	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in, const Answer &answer);
+	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in, const Answer &answer);
+	void drop_arena(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done = {});
+	void session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
+
+	Parts parts_;
+	std::function<nlohmann::json()> status_;
+	struct Orphan {
+		uint32_t arena;
+		uint64_t deadline_ns;
+	};
+	std::vector<Orphan> orphans_; /* connection lost, client alive */
+};
+
+} // namespace cxlkv

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * cxl-kvd: the manager of KV arenas. This file wires the parts, starts the
+ * threads and ends them. The main thread serves the control socket; the I/O
+ * thread (fault server), the policy thread and the mover have their own files.
+ */
+#include "base/log.h"
+#include "control.h"
+#include "options.h"
+#include "policy_thread.h"
+#include "status.h"
+#include "tiers.h"
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <thread>
+#include <time.h>
+
+using namespace cxlkv;
+
+namespace {
+
+constexpr const char *kDefaultConfig = "/etc/cxl-kv/cxl-kvd.toml";
+
+Level level_of(const std::string &name)
+{
+	if (name == "error")
+		return Level::Error;
+	if (name == "warning")
+		return Level::Warning;
+	return name == "debug" ? Level::Debug : Level::Info;
+}
+
+/* Blocked in every thread; the main thread reads them from a file. */
+Fd block_signals()
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, nullptr);
+	signal(SIGPIPE, SIG_IGN);
+	return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, const Tiers &tiers)
+{
+	StoreOptions store_options;
+	store_options.path = options.cold.path;
+	store_options.size_bytes = options.cold.size_bytes;
+	store_options.queue_depth = options.cold.queue_depth;
+	auto store = SpillStore::open(store_options);
+	if (!store)
+		return store.error().in("cold tier");
+	FaultServerOptions fault_options;
+	fault_options.hot_limit_bytes = tiers.hot_limit_bytes + tiers.warm_limit_bytes;
+	return FaultServer::create(fault_options, std::move(*store));
+}
+
+PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &tiers)
+{
+	PolicyThreadOptions out;
+	out.interval_ms = options.daemon.interval_ms;
+	out.hot_limit_bytes = tiers.hot_limit_bytes;
+	out.warm_limit_bytes = tiers.warm_limit_bytes;
+	out.high_permil = options.hot.high_permil;
+	out.low_permil = options.hot.low_permil;
+	out.max_spill_bytes = std::max<uint64_t>(tiers.hot_limit_bytes / 8, 1 << 20);
+	out.move_MBps = options.mover.max_MBps;
+	return out;
+}
+
+/* The control loop, until a signal or until the I/O thread gave up. */
+Result<> serve(ControlSocket &socket, Control &control, const Fd &signals, const std::atomic<bool> &failed)
+{
+	auto handler = control.handler();
+	auto last_reap = std::chrono::steady_clock::now();
+
+	while (!failed) {
+		if (auto polled = socket.poll(handler, 250); !polled)
+			return polled;
+		auto now = std::chrono::steady_clock::now();
+		if (now - last_reap > std::chrono::seconds(1)) {
+			control.reap();
+			sd_notify(0, "WATCHDOG=1");
+			last_reap = now;
+		}
+		signalfd_siginfo info{};
+		if (read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
+			log_info("{}: stopping", strsignal(static_cast<int>(info.ssi_signo)));
+			return ok();
+		}
+	}
+	return error(EIO, "the I/O thread gave up");
+}
+
+Result<> run(const Options &options)
+{
+	auto tiers = resolve_tiers(options);
+	if (!tiers)
+		return tiers.error();
+	std::vector<std::string> warnings = tier_warnings(*tiers);
+	for (const std::string &warning : warnings)
+		log_warning("{}", warning);
+
+	/* Socket first: a second daemon stops here and never touches the first one's store. */
+	auto socket = ControlSocket::create(options.daemon.socket);
+	if (!socket)
+		return socket.error();
+	auto faults = open_fault_server(options, *tiers);
+	if (!faults)
+		return faults.error();
+	Fd uffd_device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+	if (!uffd_device)
+		warnings.push_back(fmt::format("/dev/userfaultfd: {}; clients need a userfaultfd of their own",
+					       strerror(errno)));
+	Fd signals = block_signals();
+
+	Mover mover({tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
+	ArenaTable arenas;
+	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover);
+	(*faults)->on_want_room([&] { policy.kick(); });
+	timespec start{};
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	std::function<nlohmann::json()> status;
+	Control control({**socket, arenas, **faults, policy, uffd_device.get()}, [&] { return status(); });
+	status = [&] {
+		return status_json({options, *tiers, arenas, **faults, mover, control.wakes_ns, warnings,
+				    static_cast<uint64_t>(start.tv_sec) * 1000000000});
+	};
+
+	std::atomic<bool> failed{false};
+	std::thread io_thread([&] {
+		if (auto result = (*faults)->run(); !result) {
+			log_error("I/O thread: {}", result.error().what);
+			failed = true;
+			(*socket)->wake();
+		}
+	});
+	std::thread policy_thread([&] { policy.run(); });
+	std::thread mover_thread([&] { mover.run(); });
+	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}", CXL_KV_VERSION,
+		 options.daemon.socket, tiers->hot_limit_bytes >> 20, tiers->hot_nodes[0],
+		 tiers->warm_limit_bytes >> 20, options.cold.path);
+	sd_notify(0, "READY=1");
+
+	Result<> result = serve(**socket, control, signals, failed);
+
+	sd_notify(0, "STOPPING=1");
+	policy.stop();
+	mover.stop();
+	policy_thread.join();
+	mover_thread.join();
+	control.detach_all();
+	(*faults)->stop();
+	io_thread.join();
+	return result;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	std::string config = kDefaultConfig;
+	bool check = false, describe = false;
+	CLI::App app{"cxl-kvd: keeps KV-cache blocks in the memory tier where they belong"};
+	auto *config_option = app.add_option("-c,--config", config, "configuration file");
+	app.add_flag("--check-config", check, "check the configuration and exit");
+	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
+	app.set_version_flag("--version", CXL_KV_VERSION);
+	CLI11_PARSE(app, argc, argv);
+
+	if (describe) {
+		fputs(describe_options().c_str(), stdout);
+		return 0;
+	}
+	auto options = load_options(config, config_option->count() == 0);
+	if (!options) {
+		log_error("{}", options.error().what);
+		return 2;
+	}
+	if (check) {
+		printf("%s: ok\n", config.c_str());
+		return 0;
+	}
+	set_log_level(level_of(options->daemon.log_level));
+	if (auto result = run(*options); !result) {
+		log_error("{}", result.error().what);
+		return 1;
+	}
+	return 0;
+}

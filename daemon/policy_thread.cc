@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "policy_thread.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace cxlkv {
+
+namespace {
+
+constexpr size_t kHintsATick = 1 << 16; /* an arena; the rest comes with the next tick */
+
+uint64_t now_ms()
+{
+	using namespace std::chrono;
+	return static_cast<uint64_t>(duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+} // namespace
+
+PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
+			   FaultServer &faults, Mover &mover)
+    : options_(options), arenas_(arenas), faults_(faults), mover_(mover), policy_(policy)
+{
+}
+
+void PolicyThread::run()
+{
+	std::unique_lock lock(mutex_);
+
+	while (!stop_) {
+		wake_.wait_for(lock, std::chrono::milliseconds(options_.interval_ms), [&] { return stop_ || kicked_; });
+		if (stop_)
+			break;
+		kicked_ = false;
+		lock.unlock();
+		tick();
+		lock.lock();
+	}
+}
+
+void PolicyThread::stop()
+{
+	std::lock_guard lock(mutex_);
+	stop_ = true;
+	wake_.notify_all();
+}
+
+void PolicyThread::kick()
+{
+	std::lock_guard lock(mutex_);
+	kicked_ = true;
+	wake_.notify_all();
+}
+
+void PolicyThread::attach(const std::shared_ptr<Arena> &arena)
+{
+	{
+		std::lock_guard lock(policy_mutex_);
+		policy_.add_arena(arena->options.number, arena->geometry);
+	}
+	recheck(arena, {arena->options.number, 0, arena->geometry.nr_blocks()});
+}
+
+void PolicyThread::detach(uint32_t arena)
+{
+	std::lock_guard lock(policy_mutex_);
+	policy_.remove_arena(arena);
+}
+
+void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
+{
+	std::lock_guard lock(policy_mutex_);
+	policy_.hint(arena.options.number, hint, now_ms());
+}
+
+void PolicyThread::recheck(std::shared_ptr<Arena> arena, Extent extent)
+{
+	std::lock_guard lock(mutex_);
+	rechecks_.push_back({std::move(arena), extent});
+}
+
+std::vector<HeadStats> PolicyThread::heads(uint32_t arena) const
+{
+	std::lock_guard lock(policy_mutex_);
+	return policy_.heads(arena);
+}
+
+Phase PolicyThread::phase(uint32_t arena, uint32_t slot) const
+{
+	std::lock_guard lock(policy_mutex_);
+	return policy_.phase(arena, slot);
+}
+
+void PolicyThread::tick()
+{
+	const uint64_t now = now_ms();
+	std::vector<Order> orders;
+	{
+		std::lock_guard lock(policy_mutex_);
+		drain_hints(now);
+		apply_moves(now);
+		orders = policy_.plan(plan_input(now));
+	}
+	for (const Order &order : orders)
+		give(order);
+}
+
+void PolicyThread::drain_hints(uint64_t now)
+{
+	for (const auto &entry : arenas_.all())
+		for (const cxl_kv_hint &hint : entry->arena->drain_hints(kHintsATick))
+			policy_.hint(entry->arena->options.number, hint, now);
+}
+
+void PolicyThread::apply_moves(uint64_t now)
+{
+	std::vector<Recheck> rechecks;
+	{
+		std::lock_guard lock(mutex_);
+		rechecks.swap(rechecks_);
+	}
+	for (const Moved &moved : faults_.drain_moved())
+		policy_.moved(moved.extent, moved.where, now);
+	for (const Recheck &r : rechecks) {
+		/* Runs of blocks in the same place. */
+		uint32_t end = r.extent.first + r.extent.nr;
+		for (uint32_t first = r.extent.first, next; first < end; first = next) {
+			Where where = r.arena->where(first);
+			for (next = first + 1; next < end && r.arena->where(next) == where; next++)
+				;
+			policy_.moved({r.extent.arena, first, next - first}, where, now);
+		}
+	}
+}
+
+PlanInput PolicyThread::plan_input(uint64_t now) const
+{
+	PlanInput input;
+	uint64_t hot = 0, warm = 0;
+
+	for (const auto &entry : arenas_.all()) {
+		hot += entry->arena->bytes.hot;
+		warm += entry->arena->bytes.warm;
+	}
+	FaultStats stats = faults_.stats();
+	uint64_t spilling = spilling_bytes_.load(), moving = moving_bytes_.load();
+	auto room = [&](uint64_t used, uint64_t limit) {
+		return TierRoom{used, limit, limit / 1000 * options_.high_permil, limit / 1000 * options_.low_permil};
+	};
+	/* What is on its way out is not there to be ordered again. */
+	input.now_ms = now;
+	input.warm = room(warm, options_.warm_limit_bytes);
+	if (options_.warm_limit_bytes)
+		input.warm.used_bytes -= std::min(spilling, input.warm.used_bytes);
+	input.hot = room(hot, options_.hot_limit_bytes);
+	input.hot.used_bytes -= std::min(options_.warm_limit_bytes ? moving : spilling, input.hot.used_bytes);
+	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
+	input.wanted_hot_bytes = stats.wanted_bytes;
+	input.spill_budget_bytes = options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
+	uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;
+	input.move_budget_bytes = mover_.usable() ? 4 * a_tick - std::min(4 * a_tick, moving) : 0;
+	return input;
+}
+
+void PolicyThread::give(const Order &order)
+{
+	auto entry = arenas_.find(order.extent.arena);
+
+	if (!entry)
+		return;
+	switch (order.action) {
+	case Action::Demote:
+	case Action::Promote:
+		return give_to_mover(order, entry->arena);
+	case Action::Spill:
+		return give_to_faults(order, Request::Kind::Spill, entry->arena);
+	case Action::Prefetch:
+		return give_to_faults(order, Request::Kind::Prefetch, entry->arena);
+	case Action::Drop:
+		return give_to_faults(order, Request::Kind::Drop, entry->arena);
+	}
+}
+
+void PolicyThread::give_to_faults(const Order &order, Request::Kind kind, const std::shared_ptr<Arena> &arena)
+{
+	if (order.action == Action::Spill)
+		spilling_bytes_ += uint64_t{order.extent.nr} * arena->geometry.block_bytes;
+	Request request{};
+	request.kind = kind;
+	request.arena = arena;
+	request.extents = {order.extent};
+	request.done = [this, order, arena](const Outcome &) { finished(order, arena); };
+	faults_.submit(std::move(request));
+}
+
+void PolicyThread::give_to_mover(const Order &order, const std::shared_ptr<Arena> &arena)
+{
+	uint64_t bytes = uint64_t{order.extent.nr} * arena->geometry.block_bytes;
+
+	moving_bytes_ += bytes;
+	if (!mover_.submit({arena, order.extent, order.action == Action::Promote,
+			    [this, order, arena] { finished(order, arena); }}))
+		finished(order, arena);
+}
+
+void PolicyThread::finished(const Order &order, const std::shared_ptr<Arena> &arena)
+{
+	uint64_t bytes = uint64_t{order.extent.nr} * arena->geometry.block_bytes;
+
+	if (order.action == Action::Spill)
+		spilling_bytes_ -= bytes;
+	if (order.action == Action::Demote || order.action == Action::Promote)
+		moving_bytes_ -= bytes;
+	recheck(arena, order.extent);
+}
+
+} // namespace cxlkv

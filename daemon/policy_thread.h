@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The policy thread: drains hints, tells the policy what moved, lets it plan,
+ * and hands its orders to the I/O thread and the mover. The policy itself is
+ * pure (core/policy.h); this is where it meets the clock.
+ */
+#pragma once
+
+#include "arena_table.h"
+#include "core/policy.h"
+#include "sys/fault_server.h"
+#include "sys/mover.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace cxlkv {
+
+struct PolicyThreadOptions {
+	uint32_t interval_ms = 20;
+	uint64_t hot_limit_bytes = 0, warm_limit_bytes = 0;
+	uint32_t high_permil = 950, low_permil = 900;
+	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */
+	uint64_t move_MBps = 1000;
+};
+
+class PolicyThread {
+public:
+	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
+		     FaultServer &faults, Mover &mover);
+
+	void run(); /* until stop() */
+	void stop();
+	/* Plan now: somebody waits for room. Any thread. */
+	void kick();
+
+	void attach(const std::shared_ptr<Arena> &arena);
+	void detach(uint32_t arena);
+	/* A hint of the daemon's own (a session was parked, woken). Any thread. */
+	void hint(const Arena &arena, const cxl_kv_hint &hint);
+	/* Look again where these blocks are, before the next plan. Any thread. */
+	void recheck(std::shared_ptr<Arena> arena, Extent extent);
+
+	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
+	[[nodiscard]] Phase phase(uint32_t arena, uint32_t slot) const;
+
+private:
+	struct Recheck {
+		std::shared_ptr<Arena> arena;
+		Extent extent;
+	};
+
+	void tick();
+	void drain_hints(uint64_t now_ms);
+	void apply_moves(uint64_t now_ms);
+	PlanInput plan_input(uint64_t now_ms) const;
+	void give(const Order &order);
+	void give_to_faults(const Order &order, Request::Kind kind, const std::shared_ptr<Arena> &arena);
+	void give_to_mover(const Order &order, const std::shared_ptr<Arena> &arena);
+	/* Forgets the order's blocks as in flight and looks where they are. */
+	void finished(const Order &order, const std::shared_ptr<Arena> &arena);
+
+	const PolicyThreadOptions options_;
+	ArenaTable &arenas_;
+	FaultServer &faults_;
+	Mover &mover_;
+
+	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
+	Policy policy_;
+
+	std::mutex mutex_;
+	std::condition_variable wake_;
+	bool stop_ = false, kicked_ = false;
+	std::vector<Recheck> rechecks_;
+	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
+};
+
+} // namespace cxlkv

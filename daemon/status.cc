@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "status.h"
+
+#include <nlohmann/json.hpp>
+#include <time.h>
+#include <unistd.h>
+
+namespace cxlkv {
+
+using nlohmann::json;
+
+namespace {
+
+struct TierCount {
+	uint64_t blocks = 0, bytes = 0;
+
+	void add(uint64_t more_bytes, uint32_t block_bytes)
+	{
+		bytes += more_bytes;
+		blocks += more_bytes / block_bytes;
+	}
+	[[nodiscard]] json show(json more) const
+	{
+		more["blocks"] = blocks;
+		more["bytes"] = bytes;
+		return more;
+	}
+};
+
+json show(const MoveCounters &c)
+{
+	return {{"attempted", c.attempted.load()},
+		{"moved", c.moved.load()},
+		{"failed", c.failed.load()},
+		{"skipped", c.skipped.load()},
+		{"bytes", c.bytes.load()}};
+}
+
+} // namespace
+
+json status_json(const StatusSources &s)
+{
+	TierCount hot, warm, cold, lost;
+	size_t nr_arenas = 0;
+
+	for (const auto &entry : s.arenas.all()) {
+		const Arena &arena = *entry->arena;
+		hot.add(arena.bytes.hot, arena.geometry.block_bytes);
+		warm.add(arena.bytes.warm, arena.geometry.block_bytes);
+		cold.add(arena.bytes.cold, arena.geometry.block_bytes);
+		lost.add(arena.bytes.lost, arena.geometry.block_bytes);
+		nr_arenas++;
+	}
+	timespec t{};
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	uint64_t now = static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
+	FaultStats f = s.faults.stats();
+	return {
+		{"version", CXL_KV_VERSION},
+		{"mode", "native"},
+		{"pid", getpid()},
+		{"uptime_s", (now - s.start_ns) / 1000000000},
+		{"preset", s.options.policy.preset},
+		{"arenas", nr_arenas},
+		{"tiers",
+		 {{"hot", hot.show({{"limit_bytes", s.tiers.hot_limit_bytes}, {"nodes", s.tiers.hot_nodes}})},
+		  {"warm", warm.show({{"limit_bytes", s.tiers.warm_limit_bytes}, {"nodes", s.tiers.warm_nodes}})},
+		  {"cold", cold.show({{"limit_bytes", f.store.capacity_bytes}, {"path", s.options.cold.path}})}}},
+		{"lost_blocks", lost.blocks},
+		{"spill",
+		 {{"spilled", f.nr_spilled},
+		  {"spilled_bytes", f.spilled_bytes},
+		  {"clean", f.nr_spilled_clean},
+		  {"aborted", f.nr_spill_aborted},
+		  {"failed", f.nr_spill_failed},
+		  {"refused", f.nr_spill_refused}}},
+		{"restore",
+		 {{"restored", f.nr_restored},
+		  {"restored_bytes", f.restored_bytes},
+		  {"demand", f.nr_demand_restored},
+		  {"p50_ns", f.restore_p50_ns},
+		  {"p99_ns", f.restore_p99_ns},
+		  {"lost", f.nr_lost}}},
+		{"wake",
+		 {{"count", s.wakes_ns.count()}, {"p50_ns", s.wakes_ns.quantile(0.5)}, {"p99_ns", s.wakes_ns.quantile(0.99)}}},
+		{"faults", {{"missing", f.nr_faults_missing}, {"wp", f.nr_faults_wp}, {"minor", f.nr_faults_minor}}},
+		{"made", f.nr_made},
+		{"dropped", f.nr_dropped},
+		{"no_room", f.nr_no_room},
+		{"store",
+		 {{"used_bytes", f.store.used_bytes},
+		  {"capacity_bytes", f.store.capacity_bytes},
+		  {"records", f.store.nr_records},
+		  {"written_bytes", f.store.written_bytes},
+		  {"read_bytes", f.store.read_bytes},
+		  {"checksum_failures", f.store.nr_checksum_failures},
+		  {"io_errors", f.store.nr_io_errors},
+		  {"no_space", f.store.nr_no_space}}},
+		{"mover",
+		 {{"promote", show(s.mover.promote)},
+		  {"demote", show(s.mover.demote)},
+		  {"no_space", s.mover.nr_no_space.load()}}},
+		{"warnings", s.warnings},
+	};
+}
+
+} // namespace cxlkv

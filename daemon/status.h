@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The answer to `status`: one JSON object about the whole daemon (cxl-kv-status(1) names the fields). */
+#pragma once
+
+#include "arena_table.h"
+#include "base/histogram.h"
+#include "options.h"
+#include "sys/fault_server.h"
+#include "sys/mover.h"
+#include "tiers.h"
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace cxlkv {
+
+struct StatusSources {
+	const Options &options;
+	const Tiers &tiers;
+	const ArenaTable &arenas;
+	const FaultServer &faults;
+	const Mover &mover;
+	const Histogram &wakes_ns;
+	const std::vector<std::string> &warnings;
+	uint64_t start_ns;
+};
+
+nlohmann::json status_json(const StatusSources &sources);
+
+} // namespace cxlkv

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "sys/mover.h"
+
+#include "base/log.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numa.h>
+#include <numaif.h>
+#include <thread>
+
+namespace cxlkv {
+
+namespace {
+
+/* The kernel leaves a page's status as it was when it stops early (design.md section 9). */
+constexpr int kUntouched = -10000;
+/* move_pages' fixed cost dominates small calls (protocol.md, migrate): at least 256 pages a call. */
+constexpr size_t kBatchPages = 4096;
+
+uint64_t now_ns()
+{
+	return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+size_t page_bytes()
+{
+	static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+	return bytes;
+}
+
+/* The client reads the tier from the shared word; only these two bits change. */
+void publish_tier(std::atomic<uint64_t> &word, cxl_kv_tier tier)
+{
+	uint64_t old = word.load(std::memory_order_relaxed);
+
+	while (!word.compare_exchange_weak(old, (old & ~CXL_KV_WORD_TIER_MASK) |
+							(uint64_t{tier} << CXL_KV_WORD_TIER_SHIFT)))
+		;
+}
+
+bool leased(const Arena &arena, uint32_t block)
+{
+	return arena.word(block).load(std::memory_order_acquire) & CXL_KV_WORD_LEASES_MASK;
+}
+
+} // namespace
+
+/* Blocks claimed for one move_pages call, all of one arena and direction. */
+struct Mover::Batch {
+	std::shared_ptr<Arena> arena;
+	std::vector<uint32_t> blocks;
+	std::vector<void *> pages;
+	std::vector<int> status;
+};
+
+void Mover::stop()
+{
+	std::lock_guard lock(mutex_);
+	stop_ = true;
+	wake_.notify_all();
+}
+
+void Mover::pause(bool on)
+{
+	std::lock_guard lock(mutex_);
+	paused_ = on;
+	wake_.notify_all();
+}
+
+bool Mover::submit(MoveOrder order)
+{
+	std::lock_guard lock(mutex_);
+	if (stop_ || paused_ || queue_.size() >= options_.max_queued)
+		return false;
+	queue_.push_back(std::move(order));
+	wake_.notify_one();
+	return true;
+}
+
+void Mover::run()
+{
+	std::unique_lock lock(mutex_);
+
+	while (!stop_) {
+		wake_.wait(lock, [&] { return stop_ || (!paused_ && !queue_.empty()); });
+		if (stop_)
+			break;
+		/* Orders of one arena and direction share system calls. */
+		std::vector<MoveOrder> orders;
+		size_t pages = 0;
+		while (!queue_.empty() && pages < kBatchPages) {
+			MoveOrder &next = queue_.front();
+			if (!orders.empty() &&
+			    (next.arena != orders[0].arena || next.promote != orders[0].promote))
+				break;
+			pages += size_t{next.extent.nr} * next.arena->geometry.block_bytes / page_bytes();
+			orders.push_back(std::move(next));
+			queue_.pop_front();
+		}
+		lock.unlock();
+		execute(orders);
+		for (MoveOrder &order : orders)
+			if (order.done)
+				order.done();
+		lock.lock();
+	}
+	for (MoveOrder &order : queue_)
+		if (order.done)
+			order.done();
+	queue_.clear();
+}
+
+/* The node of the tier with the most free memory: spreads by what is there, never picks a full one first. */
+int Mover::pick_node(const std::vector<int> &nodes) const
+{
+	int best = nodes[0];
+	long long most = -1;
+
+	for (int node : nodes) {
+		long long free = 0;
+		numa_node_size64(node, &free);
+		if (free > most) {
+			most = free;
+			best = node;
+		}
+	}
+	return best;
+}
+
+/* Sleeps until the bytes moved before are paid for; the limit holds over any second. */
+void Mover::throttle(uint64_t bytes)
+{
+	uint64_t now = now_ns();
+
+	if (budget_time_ns_ > now)
+		std::this_thread::sleep_for(std::chrono::nanoseconds(budget_time_ns_ - now));
+	budget_time_ns_ = std::max(budget_time_ns_, now) +
+			  static_cast<uint64_t>(static_cast<double>(bytes) * 1e9 /
+						static_cast<double>(options_.max_bytes_per_s));
+}
+
+void Mover::execute(std::vector<MoveOrder> &orders)
+{
+	bool up = orders[0].promote;
+	MoveCounters &counters = up ? promote : demote;
+	const auto from = up ? Where::Warm : Where::Hot;
+	Batch batch{orders[0].arena, {}, {}, {}};
+	Arena &arena = *batch.arena;
+	const uint32_t block_bytes = arena.geometry.block_bytes;
+	const size_t pages_per_block = block_bytes / page_bytes();
+
+	for (const MoveOrder &order : orders) {
+		for (uint32_t block = order.extent.first; block < order.extent.first + order.extent.nr; block++) {
+			counters.attempted += pages_per_block;
+			if (leased(arena, block) || !arena.try_busy(block)) {
+				counters.skipped += pages_per_block;
+				continue;
+			}
+			if (arena.where(block) != from) {
+				arena.clear_busy(block);
+				counters.skipped += pages_per_block;
+				continue;
+			}
+			batch.blocks.push_back(block);
+		}
+	}
+	if (batch.blocks.empty())
+		return;
+	throttle(uint64_t{block_bytes} * batch.blocks.size());
+	move_batch(batch, pick_node(up ? options_.hot_nodes : options_.warm_nodes), counters);
+	for (uint32_t block : batch.blocks)
+		arena.clear_busy(block);
+}
+
+void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
+{
+	Arena &arena = *batch.arena;
+	const size_t page = page_bytes(), pages_per_block = arena.geometry.block_bytes / page;
+
+	for (uint32_t block : batch.blocks) {
+		std::byte *at = arena.base() + uint64_t{block} * arena.geometry.block_bytes;
+		for (size_t i = 0; i < pages_per_block; i++) {
+			/* In our page table, or move_pages answers ENOENT. Busy keeps the page there. */
+			(void)*reinterpret_cast<volatile std::byte *>(at + i * page);
+			batch.pages.push_back(at + i * page);
+		}
+	}
+	batch.status.assign(batch.pages.size(), kUntouched);
+	std::vector<int> nodes(batch.pages.size(), node);
+	long left = move_pages(0, batch.pages.size(), batch.pages.data(), nodes.data(), batch.status.data(),
+			       MPOL_MF_MOVE_ALL);
+	int move_errno = left < 0 ? errno : 0;
+	/* Any failure leaves statuses unwritten: ask where the pages are now. */
+	if (left != 0) {
+		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM)
+			log_warning("move_pages to node {}: {}", node, strerror(move_errno));
+		std::fill(batch.status.begin(), batch.status.end(), kUntouched);
+		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr, batch.status.data(), 0) < 0)
+			std::fill(batch.status.begin(), batch.status.end(), kUntouched);
+	}
+	bool full = move_errno == ENOMEM;
+	for (size_t i = 0; i < batch.blocks.size(); i++) {
+		size_t there = 0;
+		for (size_t p = 0; p < pages_per_block; p++) {
+			there += batch.status[i * pages_per_block + p] == node;
+			full |= batch.status[i * pages_per_block + p] == -ENOMEM;
+		}
+		counters.moved += there;
+		counters.failed += pages_per_block - there;
+		counters.bytes += there * page;
+		if (there == pages_per_block) {
+			bool up = &counters == &promote;
+			arena.set_where(batch.blocks[i], up ? Where::Hot : Where::Warm);
+			publish_tier(arena.word(batch.blocks[i]), up ? CXL_KV_TIER_HOT : CXL_KV_TIER_WARM);
+		}
+	}
+	if (full)
+		nr_no_space++;
+}
+
+} // namespace cxlkv

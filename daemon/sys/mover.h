@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The mover thread: hot <-> warm by move_pages(2) on the daemon's own mapping,
+ * in batches, below a bandwidth limit. move_pages is synchronous and can stall
+ * on a client's page, which is why it has a thread of its own.
+ */
+#pragma once
+
+#include "base/result.h"
+#include "core/types.h"
+#include "sys/arena.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace cxlkv {
+
+struct MoverOptions {
+	std::vector<int> hot_nodes, warm_nodes; /* targets; several are used in turn, by free memory */
+	uint64_t max_bytes_per_s = 1000 * 1000 * 1000ull;
+	uint32_t max_queued = 256; /* orders */
+};
+
+/* Pages. attempted = moved + failed + skipped, always. */
+struct MoveCounters {
+	std::atomic<uint64_t> attempted{0}, moved{0}, failed{0}, skipped{0}, bytes{0};
+};
+
+struct MoveOrder {
+	std::shared_ptr<Arena> arena;
+	Extent extent;
+	bool promote = false;
+	std::function<void()> done; /* on the mover thread, whatever came of it */
+};
+
+class Mover {
+public:
+	explicit Mover(MoverOptions options) : options_(std::move(options)) {}
+
+	void run(); /* until stop() */
+	void stop();
+	/* False: the queue is full; order again later. */
+	bool submit(MoveOrder order);
+	[[nodiscard]] bool usable() const { return !options_.hot_nodes.empty() && !options_.warm_nodes.empty(); }
+	/* Stops taking orders while set; for tests and for reading numa_maps in peace. */
+	void pause(bool on);
+
+	MoveCounters promote, demote;
+	std::atomic<uint64_t> nr_no_space{0};
+
+private:
+	struct Batch;
+
+	void execute(std::vector<MoveOrder> &orders);
+	void move_batch(Batch &batch, int node, MoveCounters &counters);
+	void throttle(uint64_t bytes);
+	[[nodiscard]] int pick_node(const std::vector<int> &nodes) const;
+
+	const MoverOptions options_;
+	std::mutex mutex_;
+	std::condition_variable wake_;
+	std::deque<MoveOrder> queue_;
+	bool stop_ = false, paused_ = false;
+	uint64_t budget_time_ns_ = 0; /* until when the bytes moved so far are paid for */
+};
+
+} // namespace cxlkv

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which NUMA nodes are which tier on this machine, how much of them is ours, and
+ * what else on it moves pages about.
+ */
+#pragma once
+
+#include "options.h"
+
+namespace cxlkv {
+
+/* What the tiers came to on this machine. */
+struct Tiers {
+	std::vector<int> hot_nodes, warm_nodes;
+	uint64_t hot_limit_bytes = 0, warm_limit_bytes = 0;
+};
+
+/*
+ * "auto": nodes with CPUs are hot, online memory-only nodes are warm. Errors
+ * where a named node has no memory, or where a tier is smaller than one block.
+ */
+Result<Tiers> resolve_tiers(const Options &options);
+
+/* Other tierers that are active, and kernel tiers that disagree with ours: one sentence each. */
+std::vector<std::string> tier_warnings(const Tiers &tiers);
+
+} // namespace cxlkv
