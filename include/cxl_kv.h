@@ -121,7 +121,7 @@ int cxl_kv_unlease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges
  * ring full is dropped and counted, never waited for.
  * Errors: -EINVAL for what the consumer would refuse, -ENOSPC ring full.
  */
-int cxl_kv_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint);
+int cxl_kv_send_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint);
 int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, uint32_t block,
 		      float mass);
 int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position);
