@@ -10,16 +10,21 @@
  *
  * Every function that can fail returns 0 or a negative errno. All functions
  * may be called from several threads, except that an object must not be
- * closed while another thread uses it.
+ * closed while another thread uses it. A call that needs the manager ends at
+ * the latest loss_deadline_ms after its own timeout.
+ *
+ * After fork() the connection is the parent's: the child does not have the
+ * arenas' memory, and calls answer -EPERM there. The child should call
+ * cxl_kv_close(), which leaves the parent's arenas alone, or exec.
  *
  * The ABI is unstable: CXL_KV_ABI_VERSION changes with it.
  */
 #ifndef CXL_KV_H
 #define CXL_KV_H
 
-#include <stdint.h>
-#include <stddef.h>
 #include <linux/cxl_kv.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,17 +34,26 @@ struct cxl_kv;
 struct cxl_kv_arena;
 
 enum cxl_kv_loss {
-	CXL_KV_LOSS_WAIT = 0,	/* calls wait for a new manager, up to loss_deadline_ms */
-	CXL_KV_LOSS_FAIL = 1,	/* calls answer -ENOTCONN at once */
+	CXL_KV_LOSS_WAIT = 0, /* calls wait for a new manager, up to loss_deadline_ms */
+	CXL_KV_LOSS_FAIL = 1, /* calls answer -ENOTCONN at once */
 };
+
+/* Ranges that one call takes. */
+#define CXL_KV_MAX_RANGES 2048
 
 /**
  * struct cxl_kv_options - how to connect; zero-initialise for defaults
  * @size: sizeof(struct cxl_kv_options)
- * @on_manager_loss: enum cxl_kv_loss
+ * @on_manager_loss: enum cxl_kv_loss. Loads and stores to blocks that are out
+ *	of memory wait for a manager either way
  * @loss_deadline_ms: 0 = 30,000
+ * @reserved: zero
  * @socket_path: NULL = $CXL_KV_SOCKET, else /run/cxl-kv/control.sock
  * @name: shown in `cxl-kv list`; NULL = program name
+ * @log: gets a line for what no errno can tell: why the manager was not
+ *	reached or refused, that it was lost and found. NULL = stderr. Called
+ *	from any thread, must not call the library
+ * @log_data: passed to @log
  */
 struct cxl_kv_options {
 	uint32_t size;
@@ -48,6 +62,8 @@ struct cxl_kv_options {
 	uint32_t reserved;
 	const char *socket_path;
 	const char *name;
+	void (*log)(void *log_data, const char *message);
+	void *log_data;
 };
 
 /** struct cxl_kv_range - adjacent blocks of one head of one session */
@@ -64,7 +80,9 @@ const char *cxl_kv_version(void);
 /**
  * Connect to the manager.
  * Errors: -ENOENT or -ECONNREFUSED no manager at the socket, -EACCES not
- * permitted, -EPROTO the manager speaks another version, -ENOMEM.
+ * permitted, -EPROTO the manager speaks another version or nonsense, -ENOTCONN
+ * it hung up, -ETIMEDOUT it did not answer, -EINVAL bad options, -E2BIG options
+ * of a newer library that this one does not know, -ENAMETOOLONG, -ENOMEM.
  */
 int cxl_kv_open(const struct cxl_kv_options *options, struct cxl_kv **out);
 
@@ -75,7 +93,8 @@ void cxl_kv_close(struct cxl_kv *kv);
  * Create an arena: reserves address space, makes no page. @layer_window has
  * nr_layers entries, the attention window in tokens, 0 = full; NULL = all full.
  * Errors: -EINVAL geometry out of range (see struct cxl_kv_geometry), -ENOMEM,
- * -ENOTCONN, -EPERM the manager refused the files.
+ * -ENOTCONN, -ETIMEDOUT manager lost, -EPERM the manager refused the files or
+ * there is no userfaultfd to be had, -EOPNOTSUPP the kernel's is too old.
  */
 int cxl_kv_arena_create(struct cxl_kv *kv, const struct cxl_kv_geometry *geometry,
 			const uint32_t *layer_window, struct cxl_kv_arena **out);
@@ -95,9 +114,9 @@ uint64_t cxl_kv_block_word(const struct cxl_kv_arena *arena, uint32_t slot, uint
 
 /**
  * Make blocks: zeroed pages, before first use. Made blocks are left as they
- * are, lost ones become zero again.
- * Errors: -EINVAL, -EBUSY no room before @timeout_ms (nothing was made;
- * unlease or park something and try again), -ENOTCONN, -ETIMEDOUT manager lost.
+ * are, lost ones become zero again. All or nothing.
+ * Errors: -EINVAL, -E2BIG more than CXL_KV_MAX_RANGES, -EBUSY no room before @timeout_ms (nothing
+ * was made; unlease or park something and try again), -ENOTCONN, -ETIMEDOUT manager lost.
  */
 int cxl_kv_make(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr,
 		uint32_t timeout_ms);
@@ -105,15 +124,18 @@ int cxl_kv_make(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, s
 /**
  * Lease blocks: on success all are resident and stay where they can be read
  * and written until unleased. All or nothing.
- * Errors: -EINVAL, -ENODATA a block was never made, -EIO a block is lost
- * (recompute it: cxl_kv_make or cxl_kv_drop it first), -EBUSY no room before
+ * Errors: -EINVAL, -E2BIG more than CXL_KV_MAX_RANGES, -ENODATA a block was never made, -EIO a
+ * block is lost (recompute it: cxl_kv_make or cxl_kv_drop it first), -EBUSY no room before
  * @timeout_ms, -ENOTCONN, -ETIMEDOUT manager lost, -EOVERFLOW 65,535 leases.
  * @nr_hits, where not NULL, gets the number of blocks that were resident.
  */
 int cxl_kv_lease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr,
 		 uint32_t timeout_ms, uint64_t *nr_hits);
 
-/** Give leases back. -EINVAL on a bad range or on blocks without a lease. */
+/**
+ * Give leases back. -EINVAL on a bad range, and nothing is done; -EINVAL also
+ * when some of the blocks had no lease, and the leases of the others are back.
+ */
 int cxl_kv_unlease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
 
 /**
@@ -144,7 +166,7 @@ int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t time
 /** Drop all blocks of the session and free the slot. -EBUSY while any is leased. */
 int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot);
 
-/** Drop the contents of blocks; they become EMPTY. -EBUSY while any is leased. */
+/** Drop the contents of blocks; they become EMPTY. -EBUSY while any is leased, -E2BIG. */
 int cxl_kv_drop(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
 
 /** 1 while a manager is connected, 0 while the library waits for one. */

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * A new connection: connect, hello, and every arena's files again. Runs in
+ * cxl_kv_open() and, after a loss, in the helper thread; nobody else uses the
+ * stream until `connected` is set, so requests and answers alternate here.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Attaching an arena makes a manager scan it; with nothing heard for so long it is stuck. */
+#define ANSWER_DEADLINE_MS 30000
+
+static const char *answer_message(struct json_object *answer)
+{
+	struct json_object *field;
+
+	return json_object_object_get_ex(answer, "message", &field) ? json_object_get_string(field)
+								    : "no reason given";
+}
+
+/* Consumes the request. */
+static int exchange(struct cxl_kv *kv, struct json_object *request, const int *files,
+		    size_t nr_files, struct json_object **answer)
+{
+	uint64_t deadline_ns = kv_now_ns() + ANSWER_DEADLINE_MS * KV_NS_PER_MS;
+	struct json_object *field;
+	int64_t id;
+	int rc;
+
+	pthread_mutex_lock(&kv->lock);
+	id = (int64_t)kv->next_id++;
+	pthread_mutex_unlock(&kv->lock);
+	rc = kv_json_add(request, "id", json_object_new_int64(id)) ?:
+	     kv_stream_send(&kv->stream, request, files, nr_files, deadline_ns) ?:
+	     kv_stream_receive(&kv->stream, deadline_ns, answer);
+	json_object_put(request);
+	if (rc)
+		return rc;
+	if (!json_object_object_get_ex(*answer, "id", &field) || json_object_get_int64(field) != id)
+		rc = -EPROTO;
+	else
+		rc = kv_answer_error(*answer);
+	if (!rc)
+		return 0;
+	kv_log(kv, "the manager refused: %s (%s)", answer_message(*answer), strerror(-rc));
+	json_object_put(*answer);
+	return rc;
+}
+
+/* Keeps the first device file: another manager's would be as good. */
+static void take_userfault_device(struct cxl_kv *kv)
+{
+	pthread_mutex_lock(&kv->lock);
+	if (kv->userfault_device < 0) {
+		kv->userfault_device = kv->stream.file;
+		kv->stream.file = -1;
+	}
+	pthread_mutex_unlock(&kv->lock);
+}
+
+static int hello(struct cxl_kv *kv)
+{
+	struct json_object *request = kv_request("hello");
+	struct json_object *answer, *field;
+	int64_t version;
+	int rc;
+
+	rc = kv_json_add(request, "version", json_object_new_int64(CXL_KV_ABI_VERSION))
+		     ?: kv_json_add(request, "name", json_object_new_string(kv->name));
+	if (rc) {
+		json_object_put(request);
+		return rc;
+	}
+	rc = exchange(kv, request, NULL, 0, &answer);
+	if (rc)
+		return rc;
+	version = json_object_object_get_ex(answer, "version", &field)
+			  ? json_object_get_int64(field)
+			  : -1;
+	json_object_put(answer);
+	if (version != CXL_KV_ABI_VERSION) {
+		kv_log(kv, "the manager speaks version %lld, this library %d", (long long)version,
+		       CXL_KV_ABI_VERSION);
+		return -EPROTO;
+	}
+	take_userfault_device(kv);
+	return 0;
+}
+
+static int register_again(struct cxl_kv *kv, struct cxl_kv_arena *arena)
+{
+	struct json_object *request = kv_register_request(arena);
+	struct json_object *answer;
+	uint32_t number;
+	uint64_t key;
+	int rc;
+
+	if (!request)
+		return -ENOMEM;
+	rc = exchange(kv, request, arena->files, KV_NR_FILES, &answer);
+	if (rc)
+		return rc;
+	rc = kv_register_answer(answer, &number, &key);
+	json_object_put(answer);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&kv->lock);
+	arena->number = number;
+	arena->key = key;
+	pthread_mutex_unlock(&kv->lock);
+	return 0;
+}
+
+static void set_connected(struct cxl_kv *kv)
+{
+	pthread_mutex_lock(&kv->lock);
+	kv->connected = true;
+	kv->connection++;
+	for (struct kv_call *call = kv->calls; call; call = call->next)
+		pthread_cond_signal(&call->changed);
+	pthread_mutex_unlock(&kv->lock);
+}
+
+int kv_attach(struct cxl_kv *kv)
+{
+	int rc = kv_stream_connect(&kv->stream, kv->socket_path);
+
+	if (rc)
+		return rc;
+	rc = hello(kv);
+	pthread_mutex_lock(&kv->arenas_lock);
+	for (struct cxl_kv_arena *arena = kv->arenas; arena && !rc; arena = arena->next)
+		rc = register_again(kv, arena);
+	if (!rc)
+		set_connected(kv);
+	pthread_mutex_unlock(&kv->arenas_lock);
+	if (rc)
+		kv_stream_close(&kv->stream);
+	return rc;
+}

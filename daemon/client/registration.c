@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* The register message: what the manager is told of an arena, and what it answers. */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct json_object *decimal(uint64_t value)
+{
+	/* As a string: JSON readers may keep numbers as doubles. */
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	return json_object_new_string(text);
+}
+
+static struct json_object *geometry_json(const struct cxl_kv_geometry *g)
+{
+	struct json_object *json = json_object_new_object();
+	const struct {
+		const char *name;
+		uint32_t value;
+	} fields[] = {
+		{"nr_slots", g->nr_slots},
+		{"nr_layers", g->nr_layers},
+		{"nr_kv_heads", g->nr_kv_heads},
+		{"head_dim", g->head_dim},
+		{"elem_bytes", g->elem_bytes},
+		{"tokens_per_block", g->tokens_per_block},
+		{"tokens_per_slot", g->tokens_per_slot},
+		{"block_bytes", g->block_bytes},
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (kv_json_add(json, fields[i].name, json_object_new_int64(fields[i].value))) {
+			json_object_put(json);
+			return NULL;
+		}
+	}
+	return json;
+}
+
+static struct json_object *window_json(const uint32_t *layer_window, uint32_t nr)
+{
+	struct json_object *json = json_object_new_array();
+
+	for (uint32_t i = 0; json && i < nr; i++) {
+		struct json_object *window = json_object_new_int64(layer_window[i]);
+
+		if (!window || json_object_array_add(json, window)) {
+			json_object_put(window);
+			json_object_put(json);
+			return NULL;
+		}
+	}
+	return json;
+}
+
+struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
+{
+	const struct cxl_kv_geometry *g = &arena->geometry;
+	struct json_object *request = kv_request("register");
+	int rc = kv_json_add(request, "geometry", geometry_json(g)) ?:
+		 kv_json_add(request, "base", decimal((uintptr_t)arena->base)) ?:
+		 kv_json_add(request, "ring_entries", json_object_new_int64(arena->nr_ring_entries));
+
+	if (!rc && arena->layer_window)
+		rc = kv_json_add(request, "layer_window",
+				 window_json(arena->layer_window, g->nr_layers));
+	if (!rc && arena->key)
+		rc = kv_json_add(request, "key", decimal(arena->key));
+	if (!rc)
+		return request;
+	json_object_put(request);
+	return NULL;
+}
+
+int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *key)
+{
+	struct json_object *field;
+	const char *text;
+	int64_t value;
+	char *end;
+
+	if (!json_object_object_get_ex(answer, "arena", &field) ||
+	    !json_object_is_type(field, json_type_int))
+		return -EPROTO;
+	value = json_object_get_int64(field);
+	if (value < 0 || value > UINT32_MAX)
+		return -EPROTO;
+	if (!json_object_object_get_ex(answer, "key", &field) ||
+	    !json_object_is_type(field, json_type_string))
+		return -EPROTO;
+	text = json_object_get_string(field);
+	errno = 0;
+	*key = strtoull(text, &end, 10);
+	if (errno || *text < '0' || *text > '9' || *end || !*key)
+		return -EPROTO;
+	*number = (uint32_t)value;
+	return 0;
+}

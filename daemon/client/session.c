@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* Sessions: what becomes of all blocks of a slot. */
+#include "client/internal.h"
+
+#include <errno.h>
+
+static int check_slot(const struct cxl_kv_arena *arena, uint32_t slot)
+{
+	if (kv_forked(arena->kv))
+		return -EPERM;
+	return slot < arena->geometry.nr_slots ? 0 : -EINVAL;
+}
+
+/* A request about the slot; NULL without memory. */
+static struct json_object *slot_request(const char *op, uint32_t slot)
+{
+	struct json_object *request = kv_request(op);
+
+	if (!kv_json_add(request, "slot", json_object_new_int64(slot)))
+		return request;
+	json_object_put(request);
+	return NULL;
+}
+
+static int call_session(struct cxl_kv_arena *arena, uint32_t slot, const char *state,
+			uint32_t *nr_sent)
+{
+	struct kv_call call = {.arena = arena};
+	int rc = check_slot(arena, slot);
+
+	if (rc)
+		return rc;
+	call.request = slot_request("session", slot);
+	rc = kv_json_add(call.request, "state", json_object_new_string(state));
+	if (rc) {
+		json_object_put(call.request);
+		return rc;
+	}
+	rc = kv_call(arena->kv, &call, NULL);
+	*nr_sent = call.nr_sent;
+	return rc;
+}
+
+int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot)
+{
+	uint32_t nr_sent = 0;
+	int rc = call_session(arena, slot, "open", &nr_sent);
+
+	/* Sent twice, it is the first that found the slot free and opened it. */
+	return rc == -EBUSY && nr_sent > 1 ? 0 : rc;
+}
+
+int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot)
+{
+	uint32_t nr_sent = 0;
+
+	return call_session(arena, slot, "close", &nr_sent);
+}
+
+int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
+{
+	struct kv_call call = {.arena = arena};
+	int rc = check_slot(arena, slot);
+
+	if (rc)
+		return rc;
+	call.request = slot_request("park", slot);
+	return kv_call(arena->kv, &call, NULL);
+}
+
+int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms)
+{
+	struct kv_call call = {.arena = arena, .timeout_ms = timeout_ms};
+	int rc = check_slot(arena, slot);
+
+	if (rc)
+		return rc;
+	call.request = slot_request("wake", slot);
+	rc = kv_json_add(call.request, "wait", json_object_new_boolean(timeout_ms != 0))
+		     ?: kv_json_add(call.request, "deadline_ms", json_object_new_int64(timeout_ms));
+	if (rc) {
+		json_object_put(call.request);
+		return rc;
+	}
+	return kv_call(arena->kv, &call, NULL);
+}
