@@ -8,7 +8,7 @@ B := build
 # Debian 12 packages. DEMO: build the product, run the demos. DEV: tests, benchmarks, checks.
 DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohmann-json3-dev \
 	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev libnuma-dev libsystemd-dev \
-	xz-utils libncurses-dev
+	xz-utils libncurses-dev clang libbpf-dev bpftool
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck
 
 # `make V=1` shows whole command lines.
@@ -24,12 +24,12 @@ CXX := g++
 WARN := -Wall -Wextra -Wshadow -Werror
 OPT := -O2 -g
 SANITIZE :=
-CPPFLAGS := -Iinclude -Iinclude/uapi -Idaemon -Iselftests -D_GNU_SOURCE -DCXL_KV_VERSION='"$(VERSION)"'
+CPPFLAGS := -Iinclude -Iinclude/uapi -Idaemon -Ibpf -Iselftests -isystem $(B)/gen -D_GNU_SOURCE -DCXL_KV_VERSION='"$(VERSION)"'
 COMMON := $(WARN) $(OPT) $(SANITIZE) -fPIC -fstack-protector-strong -MMD -MP
 CFLAGS := -std=gnu11 $(COMMON)
 CXXFLAGS := -std=c++20 $(COMMON)
 LDFLAGS := $(SANITIZE)
-LIBS := -lfmt -luring -lisal -lnuma -lhwy -lpthread
+LIBS := -lbpf -lfmt -luring -lisal -lnuma -lhwy -lpthread
 DAEMON_LIBS := -lsystemd
 CLI_LIBS := -lncursesw -ltinfo
 
@@ -89,6 +89,19 @@ $(B)/obj/%.o: %.c | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+# The BPF object and its skeleton, which the daemon carries inside.
+$(B)/bpf/%.o: bpf/%.bpf.c bpf/cxl_kv_bpf.h | $(B)/deps-demo.ok
+	@mkdir -p $(@D)
+	@echo "  BPF   $<"
+	$(Q)clang -O2 -g -target bpf -Wall -Werror -I/usr/include/$(shell $(CC) -dumpmachine) -c $< -o $@
+
+.SECONDARY: $(B)/bpf/cxl_kv.o
+$(B)/gen/%_bpf.skel.h: $(B)/bpf/%.o
+	@mkdir -p $(@D)
+	$(Q)bpftool gen skeleton $< name $*_bpf > $@.tmp && mv $@.tmp $@
+
+$(B)/obj/daemon/sys/sampler.o: $(B)/gen/cxl_kv_bpf.skel.h
 
 $(LIBDAEMON): $(call obj,$(DAEMON_LIB_SRC))
 	@mkdir -p $(@D)
