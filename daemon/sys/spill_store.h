@@ -12,12 +12,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace cxlkv {
+
+class BlockIo;
 
 struct StoreOptions {
 	std::string path = "/var/lib/cxl-kv/spill"; /* file or block device */
@@ -58,8 +61,12 @@ struct StoreStats {
 
 class SpillStore {
 public:
+	/* For tests: puts something between the store and its ring. */
+	using IoWrapper = std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)>;
+
 	/* Opens or creates, locks, recovers the index. EBUSY: another process holds it. */
-	static Result<std::unique_ptr<SpillStore>> open(const StoreOptions &options);
+	static Result<std::unique_ptr<SpillStore>> open(const StoreOptions &options,
+							const IoWrapper &wrap = {});
 	~SpillStore();
 	SpillStore(const SpillStore &) = delete;
 	SpillStore &operator=(const SpillStore &) = delete;

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "sys/spill_store_file.h"
+
+#include "base/log.h"
+#include "sys/spill_store_disk.h"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <linux/fs.h>
+#include <signal.h>
+#include <sstream>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <thread>
+
+namespace cxlkv {
+
+namespace {
+
+/* Process that holds a flock on the inode, from /proc/locks; 0 where that does not say. */
+pid_t lock_holder(const struct stat &st)
+{
+	std::ifstream locks("/proc/locks");
+	std::string inode = fmt::format("{:02x}:{:02x}:{}", major(st.st_dev), minor(st.st_dev), st.st_ino);
+
+	for (std::string line; std::getline(locks, line);) {
+		std::istringstream words(line);
+		std::string number, type, advisory, access, where;
+		pid_t pid = 0;
+		words >> number >> type >> advisory >> access >> pid >> where;
+		if (type == "FLOCK" && where == inode)
+			return pid;
+	}
+	return 0;
+}
+
+Result<> reserve(int fd, uint64_t bytes, const std::string &path)
+{
+	if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0)
+		return ok();
+	if (errno == EOPNOTSUPP) {
+		if (ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+			return ok();
+		return sys_error(path);
+	}
+	if (errno == ENOSPC)
+		return error(ENOSPC, fmt::format("{}: the file system has no room for {} bytes; lower [cold] "
+						 "size or free some",
+						 path, bytes));
+	return sys_error(path + ": reserve room");
+}
+
+} // namespace
+
+AlignedBuffer aligned_buffer(size_t bytes)
+{
+	return AlignedBuffer(static_cast<std::byte *>(aligned_alloc(disk::kPage, bytes)));
+}
+
+Result<StoreFile> StoreFile::open(const std::string &path)
+{
+	StoreFile file;
+	struct stat st;
+	bool exists = stat(path.c_str(), &st) == 0;
+	/* O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is refused. */
+	int flags = O_RDWR | O_CLOEXEC | (exists && S_ISBLK(st.st_mode) ? O_EXCL : O_CREAT);
+
+	file.path_ = path;
+	file.fd_.reset(::open(path.c_str(), flags | O_DIRECT, 0600));
+	if (!file.fd_ && errno == EINVAL) {
+		file.fd_.reset(::open(path.c_str(), flags, 0600));
+		if (file.fd_)
+			log_warning("{}: no O_DIRECT here, using the page cache: spilled blocks stay in memory "
+				    "until written back",
+				    path);
+	}
+	if (!file.fd_)
+		return sys_error(path);
+	if (fstat(file.fd_.get(), &st) < 0)
+		return sys_error(path);
+	file.device_ = S_ISBLK(st.st_mode);
+	if (!file.device_ && !S_ISREG(st.st_mode))
+		return error(EINVAL, path + ": neither a regular file nor a block device");
+	auto locked = file.lock();
+	if (!locked)
+		return locked.error();
+	file.size_ = static_cast<uint64_t>(st.st_size);
+	if (file.device_ && ioctl(file.fd_.get(), BLKGETSIZE64, &file.size_) < 0)
+		return sys_error(path + ": size");
+	return file;
+}
+
+/* A ring that had the file registered keeps it open a while longer: unlock, do not only close. */
+StoreFile::~StoreFile()
+{
+	if (fd_)
+		flock(fd_.get(), LOCK_UN);
+}
+
+/*
+ * The kernel gives the lock of a killed process up only after its io_uring is
+ * torn down, a moment after the process is gone: wait for that, not for a
+ * living holder.
+ */
+Result<> StoreFile::lock()
+{
+	auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+	struct stat st;
+
+	if (fstat(fd_.get(), &st) < 0)
+		return sys_error(path_);
+	while (flock(fd_.get(), LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return sys_error(path_ + ": lock");
+		pid_t pid = lock_holder(st);
+		bool alive = pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+		if (alive || std::chrono::steady_clock::now() > deadline)
+			return error(EBUSY, fmt::format("{}: in use by {}; two daemons cannot share a store", path_,
+							pid > 0 ? fmt::format("process {}", pid)
+								: std::string("another process")));
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	}
+	return ok();
+}
+
+Result<uint64_t> StoreFile::resize(uint64_t cap)
+{
+	if (device_)
+		return std::min(cap, size_);
+	if (size_ > cap && ftruncate(fd_.get(), static_cast<off_t>(cap)) < 0)
+		return sys_error(path_ + ": truncate to the size cap");
+	if (auto done = reserve(fd_.get(), cap, path_); !done)
+		return done.error();
+	size_ = cap;
+	return cap;
+}
+
+Result<> StoreFile::read(uint64_t offset, std::span<std::byte> bytes) const
+{
+	while (!bytes.empty()) {
+		ssize_t n = pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return sys_error(fmt::format("{}: read at {}", path_, offset));
+		if (n == 0 || n % disk::kPage)
+			return error(EIO, fmt::format("{}: short read at {}", path_, offset));
+		bytes = bytes.subspan(static_cast<size_t>(n));
+		offset += static_cast<uint64_t>(n);
+	}
+	return ok();
+}
+
+Result<> StoreFile::write(uint64_t offset, std::span<const std::byte> bytes) const
+{
+	while (!bytes.empty()) {
+		ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return sys_error(fmt::format("{}: write at {}", path_, offset));
+		if (n == 0 || n % disk::kPage)
+			return error(EIO, fmt::format("{}: short write at {}", path_, offset));
+		bytes = bytes.subspan(static_cast<size_t>(n));
+		offset += static_cast<uint64_t>(n);
+	}
+	return ok();
+}
+
+Result<> StoreFile::flush() const
+{
+	return fdatasync(fd_.get()) == 0 ? ok() : Result<>(sys_error(path_ + ": flush"));
+}
+
+} // namespace cxlkv

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The file or block device below a store: opened O_DIRECT, locked, sized. Knows nothing of the format. */
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace cxlkv {
+
+struct FreeDeleter {
+	void operator()(void *p) const { free(p); }
+};
+/* Page-aligned memory for synchronous O_DIRECT I/O. */
+using AlignedBuffer = std::unique_ptr<std::byte[], FreeDeleter>;
+AlignedBuffer aligned_buffer(size_t bytes);
+
+class StoreFile {
+public:
+	StoreFile() = default;
+	~StoreFile();
+	StoreFile(StoreFile &&) = default;
+	StoreFile &operator=(StoreFile &&) = default;
+	/* Creates a regular file where there is nothing. EBUSY: another process has it. */
+	static Result<StoreFile> open(const std::string &path);
+
+	/* Bytes that can be used, at most cap: grows or shrinks a regular file to cap, reserving its room. */
+	Result<uint64_t> resize(uint64_t cap);
+
+	/* Whole pages; memory and offset page-aligned. Short reads and writes are EIO. */
+	Result<> read(uint64_t offset, std::span<std::byte> bytes) const;
+	Result<> write(uint64_t offset, std::span<const std::byte> bytes) const;
+	Result<> flush() const;
+
+	[[nodiscard]] int fd() const { return fd_.get(); }
+	[[nodiscard]] uint64_t size() const { return size_; }
+	[[nodiscard]] const std::string &path() const { return path_; }
+
+private:
+	Result<> lock();
+
+	std::string path_;
+	Fd fd_;
+	bool device_ = false;
+	uint64_t size_ = 0;
+};
+
+} // namespace cxlkv

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The store's contract: what was committed comes back, nothing else does. */
+#include "lib/store_fixture.h"
+
+#include "sys/spill_store_disk.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace cxlkv;
+using cxlkv::test::StoreTest;
+
+TEST(StoreChecksum, IsCrc32c)
+{
+	const char *text = "123456789"; /* the check value of the CRC catalogue and RFC 3720 */
+	EXPECT_EQ(disk::crc32c(0, std::as_bytes(std::span(text, 9))), 0xe3069283u);
+}
+
+TEST_F(StoreTest, CommittedBlockComesBack)
+{
+	open();
+	EXPECT_EQ(driver_->check(7, 0, kBytes, 1), ENOENT);
+	ASSERT_EQ(driver_->write(7, 0, 4, kBytes, 1), std::vector<int>(4));
+	EXPECT_FALSE(store_->contains({7, 2})) << "written is not committed";
+	EXPECT_EQ(driver_->check(7, 2, kBytes, 1), ENOENT);
+	for (uint32_t i = 0; i < 4; i++)
+		store_->commit({7, i});
+	EXPECT_TRUE(store_->contains({7, 2}));
+	for (uint32_t i = 0; i < 4; i++)
+		EXPECT_EQ(driver_->check(7, i, kBytes, 1), 0);
+	EXPECT_EQ(driver_->check(8, 0, kBytes, 1), ENOENT) << "another arena";
+	EXPECT_EQ(driver_->check(7, 2, 2 * kBytes, 1), EBADMSG) << "another size";
+}
+
+TEST_F(StoreTest, ReadSpansExtentsAndHoles)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 2, kBytes, 1), 0);
+	ASSERT_EQ(driver_->put(1, 3, 3, kBytes, 1), 0);
+	ASSERT_EQ(driver_->put(1, 4, 1, kBytes, 2), 0);
+	std::vector<std::byte> got;
+	EXPECT_EQ(driver_->read(1, 0, 7, kBytes, got), (std::vector<int>{0, 0, ENOENT, 0, 0, 0, ENOENT}));
+	std::vector<std::byte> want(kBytes);
+	test::fill_block(want.data(), kBytes, 1, 4, 2);
+	EXPECT_EQ(memcmp(want.data(), got.data() + 4 * kBytes, kBytes), 0) << "the newer generation of block 4";
+}
+
+TEST_F(StoreTest, AbandonedWriteLeavesTheOldRecord)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 1, kBytes, 1), 0);
+	driver_->write(1, 0, 1, kBytes, 2);
+	store_->abandon({1, 0});
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), 0);
+}
+
+TEST_F(StoreTest, BadRequestsAreRefused)
+{
+	open();
+	EXPECT_EQ(driver_->write(1, 0, 0, kBytes, 1)[0], EINVAL);
+	EXPECT_EQ(driver_->write(1, UINT32_MAX, 2, kBytes, 1)[0], EINVAL) << "block numbers wrap";
+	std::vector<std::byte> out;
+	EXPECT_EQ(driver_->read(1, 0, 1, 1000, out)[0], EINVAL);
+	Bounce buffer = store_->take_buffer();
+	EXPECT_EQ(store_->write(1, 0, 9, kBytes, 1, buffer, 0).error().code, EINVAL) << "longer than an extent";
+	Bounce stranger{nullptr, 99};
+	EXPECT_EQ(store_->write(1, 0, 1, kBytes, 1, stranger, 0).error().code, EINVAL);
+}
+
+TEST_F(StoreTest, RecoversAfterClose)
+{
+	open();
+	for (uint32_t i = 0; i < 40; i++)
+		ASSERT_EQ(driver_->put(3, i * 4, 4, kBytes, i), 0);
+	open();
+	for (uint32_t i = 0; i < 160; i++)
+		EXPECT_EQ(driver_->check(3, i, kBytes, i / 4), 0) << i;
+}
+
+TEST_F(StoreTest, NewestRecordWinsAfterRestart)
+{
+	open();
+	for (uint32_t generation = 1; generation <= 5; generation++)
+		ASSERT_EQ(driver_->put(3, 10, 2, kBytes, generation), 0);
+	open();
+	EXPECT_EQ(driver_->check(3, 10, kBytes, 5), 0);
+	ASSERT_EQ(driver_->put(3, 10, 1, kBytes, 6), 0) << "versions go on where they were";
+	open();
+	EXPECT_EQ(driver_->check(3, 10, kBytes, 6), 0);
+	EXPECT_EQ(driver_->check(3, 11, kBytes, 5), 0);
+}
+
+TEST_F(StoreTest, DroppedBlockStaysDroppedAfterRestart)
+{
+	open();
+	ASSERT_EQ(driver_->put(3, 0, 4, kBytes, 1), 0);
+	ASSERT_EQ(driver_->put(3, 1, 1, kBytes, 2), 0) << "an older record of block 1 is on the device";
+	ASSERT_EQ(driver_->put(4, 0, 4, kBytes, 1), 0);
+	driver_->write(3, 9, 1, kBytes, 1);
+	store_->abandon({3, 9});
+	store_->drop({3, 9});
+	store_->drop({3, 1});
+	store_->drop({3, 2});
+	store_->drop_arena(4);
+	ASSERT_EQ(driver_->put(4, 2, 1, kBytes, 7), 0) << "written after the drop";
+	open();
+	EXPECT_EQ(driver_->check(3, 0, kBytes, 1), 0);
+	EXPECT_FALSE(store_->contains({3, 1}));
+	EXPECT_FALSE(store_->contains({3, 2}));
+	EXPECT_FALSE(store_->contains({3, 9})) << "abandoned, then dropped";
+	EXPECT_FALSE(store_->contains({4, 0}));
+	EXPECT_EQ(driver_->check(4, 2, kBytes, 7), 0);
+}
+
+TEST_F(StoreTest, FullStoreRefusesAndKeepsItsCap)
+{
+	open();
+	uint32_t nr = 0;
+	int result = 0;
+	while ((result = driver_->put(1, nr * 8, 8, kBytes, 1)) == 0)
+		nr++;
+	EXPECT_EQ(result, ENOSPC);
+	EXPECT_GE(uint64_t{nr} * 8 * kBytes, options_.size_bytes * 6 / 10);
+	EXPECT_EQ(store_->stats().nr_no_space, 1u);
+	for (uint32_t i = 0; i < nr * 8; i++)
+		ASSERT_EQ(driver_->check(1, i, kBytes, 1), 0) << i;
+	EXPECT_LE(std::filesystem::file_size(options_.path), options_.size_bytes);
+	/* Room comes back. */
+	for (uint32_t i = 0; i < nr * 8; i++)
+		store_->drop({1, i});
+	EXPECT_EQ(driver_->put(2, 0, 8, kBytes, 1), 0);
+}
+
+TEST_F(StoreTest, SecondOpenIsLockedOut)
+{
+	open();
+	auto second = SpillStore::open(options_);
+	ASSERT_FALSE(second);
+	EXPECT_EQ(second.error().code, EBUSY);
+	EXPECT_NE(second.error().what.find(std::to_string(getpid())), std::string::npos) << second.error().what;
+}
+
+TEST_F(StoreTest, ReopensAtOnceAfterKill)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		auto opened = SpillStore::open(options_);
+		if (!opened)
+			_exit(1);
+		test::StoreDriver driver(**opened);
+		if (driver.put(1, 0, 8, kBytes, 1))
+			_exit(1);
+		raise(SIGKILL);
+	}
+	int status = 0;
+	waitpid(child, &status, 0);
+	ASSERT_TRUE(WIFSIGNALED(status));
+	open();
+	for (uint32_t i = 0; i < 8; i++)
+		EXPECT_EQ(driver_->check(1, i, kBytes, 1), 0);
+}
+
+TEST_F(StoreTest, DeviceErrorsAreErrorsOfTheBlocks)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
+	io_->fault = [](const IoRequest &) { return -EREMOTEIO; };
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), EIO);
+	EXPECT_EQ(driver_->put(1, 8, 1, kBytes, 1), EIO);
+	io_->fault = [](const IoRequest &) { return -ENOSPC; };
+	EXPECT_EQ(driver_->put(1, 8, 1, kBytes, 1), ENOSPC);
+	io_->fault = [](const IoRequest &) { return -ENODEV; };
+	EXPECT_EQ(driver_->put(1, 0, 1, kBytes, 2), EIO) << "the device is gone";
+	EXPECT_EQ(store_->stats().nr_io_errors, 3u);
+	io_->fault = nullptr;
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), 0) << "the failed write left the old record";
+	EXPECT_EQ(driver_->put(1, 8, 1, kBytes, 1), 0);
+}
+
+TEST_F(StoreTest, ShortReadGivesTheBlocksThatCame)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
+	std::vector<std::byte> got;
+	io_->fault = [](IoRequest &r) {
+		r.bytes = 2 * kBytes + 4096;
+		return std::nullopt;
+	};
+	EXPECT_EQ(driver_->read(1, 0, 4, kBytes, got), (std::vector<int>{0, 0, EIO, EIO}));
+}
+
+TEST_F(StoreTest, ShortWriteIsAnErrorAndLeavesTheOldRecord)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
+	io_->fault = [](IoRequest &r) {
+		r.bytes = 2 * kBytes;
+		return std::nullopt;
+	};
+	EXPECT_EQ(driver_->write(1, 0, 4, kBytes, 2), std::vector<int>(4, EIO));
+	io_->fault = nullptr;
+	for (uint32_t i = 0; i < 4; i++)
+		EXPECT_EQ(driver_->check(1, i, kBytes, 1), 0);
+}
+
+TEST_F(StoreTest, VersionFromTheFutureIsRefused)
+{
+	open();
+	store_.reset();
+	disk::Superblock super;
+	FILE *file = fopen(options_.path.c_str(), "r+");
+	ASSERT_EQ(fread(&super, sizeof(super), 1, file), 1u);
+	super.version++;
+	disk::seal(super);
+	rewind(file);
+	ASSERT_EQ(fwrite(&super, sizeof(super), 1, file), 1u);
+	fclose(file);
+	Error said = open_error();
+	EXPECT_EQ(said.code, EPROTONOSUPPORT);
+	EXPECT_NE(said.what.find("format 2"), std::string::npos) << said.what;
+}
+
+TEST_F(StoreTest, ForeignFileIsLeftAlone)
+{
+	FILE *file = fopen(options_.path.c_str(), "w");
+	for (int i = 0; i < 20000; i++)
+		fputc('x', file);
+	fclose(file);
+	EXPECT_EQ(open_error().code, EINVAL);
+	EXPECT_EQ(std::filesystem::file_size(options_.path), 20000u);
+}
+
+TEST_F(StoreTest, TooSmallIsRefused)
+{
+	options_.size_bytes = 1 << 20;
+	EXPECT_EQ(open_error().code, EINVAL);
+}
+
+TEST_F(StoreTest, StoreFileIsPrivate)
+{
+	open();
+	struct stat st;
+	ASSERT_EQ(stat(options_.path.c_str(), &st), 0);
+	EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
