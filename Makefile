@@ -10,6 +10,8 @@ DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohman
 	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev libnuma-dev libsystemd-dev \
 	xz-utils libncurses-dev clang libbpf-dev bpftool
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck
+# The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
+DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl
 
 # `make V=1` shows whole command lines.
 Q := $(if $(filter 1,$(V)),,@)
@@ -53,9 +55,9 @@ BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
-CHECK_SUITES := check-unit check-native
+CHECK_SUITES := check-unit check-native check-vm
 
-.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native bench clean
+.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native check-vm bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
@@ -64,10 +66,10 @@ help: ## this list
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
-	selftests/deps $(DEPS_DEMO) $(DEPS_DEV)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_VM)
 
 deps-demo deps-dev: deps-%:
-	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV))
+	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV) $(DEPS_VM))
 
 # Names what is missing before a compiler fails on it; asked once for each list of packages.
 $(B)/deps-demo.ok: Makefile
@@ -163,6 +165,9 @@ check-unit: all $(UNIT) ## tests that need no root
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
+
+check-vm: all ## tests in guests with two memory tiers (QEMU, no KVM needed)
+	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
 check: deps-dev ## everything, with its own set-up; one total at the end
 	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)

@@ -16,5 +16,6 @@ enum ExitCode {
 
 int cmd_list(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 
 } // namespace cxlkv

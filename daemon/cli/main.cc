@@ -19,6 +19,7 @@ struct Command {
 const Command commands[] = {
 	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
+	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
 };
 
 void print_help(FILE *to)

@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# QEMU's arguments for the guests. Sourced by ../run; each function adds to the array qemu_args.
+# shellcheck disable=SC2154 # guest_dir: set by ../run
+
+# Any guest: kernel, host root read-only by 9p, console to the log, output port to QEMU's stdout.
+common_args()
+{
+	local accel=$1 append=$2 log=$3
+
+	# TCG under load is slow, not stuck: no soft lock-up reports, only real ones by the deadlines.
+	append+=" console=ttyS0 loglevel=5 panic=-1 nowatchdog hung_task_timeout_secs=120"
+	qemu_args+=(
+		-accel "$accel" -smp 2 -nodefaults -display none -no-reboot -monitor none
+		-kernel "$guest_dir/vmlinuz" -initrd "$guest_dir/initrd" -append "$append"
+		-fsdev "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"
+		-device "virtio-9p-pci,fsdev=host,mount_tag=host"
+		-device virtio-serial-pci
+		-chardev "file,id=out,path=/dev/fd/1" -device "virtserialport,chardev=out,name=kv.out"
+	)
+	if [[ $log == - ]]; then
+		qemu_args+=(-serial mon:stdio)
+	else
+		qemu_args+=(-serial "file:$log")
+	fi
+}
+
+nvme_args()
+{
+	local image=$1 size=$2
+
+	rm -f "$image"
+	truncate -s "$size" "$image"
+	qemu_args+=(-drive "file=$image,if=none,id=nv,format=raw,cache=none,aio=threads"
+		-device "nvme,drive=nv,serial=kv0")
+}
+
+# Node 0 with both CPUs, node 1 without: slower by HMAT. Its range is right behind node 0's, which
+# fills 2 GiB below the PCI hole and the rest from 4 GiB on.
+fast_args()
+{
+	local node0_mb=$1 node1_mb=$2
+
+	qemu_args+=(-cpu max -M "q35,hmat=on" -m "$((node0_mb + node1_mb))M"
+		-object "memory-backend-ram,id=m0,size=${node0_mb}M"
+		-object "memory-backend-ram,id=m1,size=${node1_mb}M"
+		-numa "node,nodeid=0,cpus=0-1,memdev=m0" -numa "node,nodeid=1,memdev=m1,initiator=0"
+		-numa "dist,src=0,dst=1,val=30")
+	hmat 0 100 200
+	hmat 1 300 50
+}
+
+hmat()
+{
+	local target=$1 ns=$2 gbps=$3 lb=hmat-lb,initiator=0,hierarchy=memory
+
+	qemu_args+=(-numa "$lb,target=$target,data-type=access-latency,latency=$ns"
+		-numa "$lb,target=$target,data-type=access-bandwidth,bandwidth=${gbps}G")
+}
+
+fast_node1_base() { printf '0x%x' $(((4096 + $1 - 2048) << 20)); }
