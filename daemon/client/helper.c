@@ -103,7 +103,8 @@ static void *helper_main(void *data)
 		disconnect(kv);
 		if (rc == -ECANCELED)
 			break;
-		kv_log(kv, "manager lost (%s), waiting for a new one", strerror(-rc));
+		kv_log(kv, "manager lost (%s), waiting for a new one",
+		       rc == -ENOTCONN ? "it hung up" : strerror(-rc));
 		rc = find_manager(kv);
 		if (!rc)
 			kv_log(kv, "manager found");

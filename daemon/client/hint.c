@@ -64,7 +64,7 @@ static int produce(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
 	return 0;
 }
 
-int cxl_kv_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
+int cxl_kv_send_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
 {
 	int rc;
 
@@ -94,7 +94,7 @@ int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, 
 	if (!(mass >= 0.0f))
 		return -EINVAL;
 	hint.score = mass >= 1.0f ? CXL_KV_SCORE_ONE : (__u16)(mass * CXL_KV_SCORE_ONE + 0.5f);
-	return cxl_kv_hint(arena, &hint);
+	return cxl_kv_send_hint(arena, &hint);
 }
 
 int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position)
@@ -105,7 +105,7 @@ int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t pos
 		.position = position,
 	};
 
-	return cxl_kv_hint(arena, &hint);
+	return cxl_kv_send_hint(arena, &hint);
 }
 
 int cxl_kv_seal(struct cxl_kv_arena *arena, const struct cxl_kv_range *range)
@@ -118,7 +118,7 @@ int cxl_kv_seal(struct cxl_kv_arena *arena, const struct cxl_kv_range *range)
 	hint.head = range->head;
 	hint.block = range->block;
 	hint.nr_blocks = range->nr_blocks;
-	return cxl_kv_hint(arena, &hint);
+	return cxl_kv_send_hint(arena, &hint);
 }
 
 int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uint8_t priority,
@@ -134,5 +134,5 @@ int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uin
 	hint.head = range->head;
 	hint.block = range->block;
 	hint.nr_blocks = range->nr_blocks;
-	return cxl_kv_hint(arena, &hint);
+	return cxl_kv_send_hint(arena, &hint);
 }
