@@ -86,23 +86,35 @@ static int add_runs(struct json_object *list, const struct cxl_kv_arena *arena,
 	return add_run(list, last);
 }
 
-int kv_call_ranges(struct cxl_kv_arena *arena, const char *op, const struct cxl_kv_range *ranges,
-		   size_t nr, unsigned int states, uint32_t timeout_ms)
+/* A request over the blocks in one of the states; *request is NULL where there are none. */
+static int ranges_request(const struct cxl_kv_arena *arena, const char *op,
+			  const struct cxl_kv_range *ranges, size_t nr, unsigned int states,
+			  struct json_object **request)
 {
-	struct kv_call call = {.arena = arena, .timeout_ms = timeout_ms};
 	struct json_object *list = json_object_new_array();
-	int rc;
+	int rc = list ? add_runs(list, arena, ranges, nr, states) : -ENOMEM;
 
-	if (!list)
-		return -ENOMEM;
-	rc = add_runs(list, arena, ranges, nr, states);
+	*request = NULL;
 	if (rc || !json_object_array_length(list)) {
 		json_object_put(list);
 		return rc;
 	}
-	call.request = kv_request(op);
-	rc = kv_json_add(call.request, "ranges", list)
-		     ?: kv_json_add(call.request, "deadline_ms", json_object_new_int64(timeout_ms));
+	*request = kv_request(op);
+	rc = kv_json_add(*request, "ranges", list);
+	if (rc)
+		json_object_put(*request);
+	return rc;
+}
+
+int kv_call_states(struct cxl_kv_arena *arena, const char *op, const struct cxl_kv_range *ranges,
+		   size_t nr, unsigned int states, uint32_t timeout_ms)
+{
+	struct kv_call call = {.arena = arena, .timeout_ms = timeout_ms};
+	int rc = ranges_request(arena, op, ranges, nr, states, &call.request);
+
+	if (rc || !call.request)
+		return rc;
+	rc = kv_json_add(call.request, "deadline_ms", json_object_new_int64(timeout_ms));
 	if (rc) {
 		json_object_put(call.request);
 		return rc;
@@ -114,11 +126,16 @@ int cxl_kv_make(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, s
 		uint32_t timeout_ms)
 {
 	return kv_check_ranges(arena, ranges, nr)
-		       ?: kv_call_ranges(arena, "make", ranges, nr, KV_STATES_UNMADE, timeout_ms);
+		       ?: kv_call_states(arena, "make", ranges, nr, KV_STATES_UNMADE, timeout_ms);
 }
 
 int cxl_kv_drop(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr)
 {
-	return kv_check_ranges(arena, ranges, nr)
-		       ?: kv_call_ranges(arena, "drop", ranges, nr, KV_STATES_ANY, 0);
+	struct kv_call call = {.arena = arena};
+	int rc = kv_check_ranges(arena, ranges, nr)
+			 ?: ranges_request(arena, "drop", ranges, nr, KV_STATES_ANY, &call.request);
+
+	if (rc || !call.request)
+		return rc;
+	return kv_call(arena->kv, &call, NULL);
 }

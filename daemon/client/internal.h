@@ -156,7 +156,7 @@ static inline uint64_t kv_word(const struct cxl_kv_arena *arena, uint32_t index)
  * Asks the manager for @op over the part of each range that spans all its blocks
  * in one of @states. Without such a block it asks nothing and returns 0.
  */
-int kv_call_ranges(struct cxl_kv_arena *arena, const char *op, const struct cxl_kv_range *ranges,
+int kv_call_states(struct cxl_kv_arena *arena, const char *op, const struct cxl_kv_range *ranges,
 		   size_t nr, unsigned int states, uint32_t timeout_ms);
 
 #endif

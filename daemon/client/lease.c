@@ -110,7 +110,7 @@ int cxl_kv_lease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, 
 		return rc;
 	rc = lease_all(arena, ranges, nr, &nr_leased, &hits);
 	if (!rc && hits < nr_leased)
-		rc = kv_call_ranges(arena, "fetch", ranges, nr, KV_STATES_ABSENT, timeout_ms)
+		rc = kv_call_states(arena, "fetch", ranges, nr, KV_STATES_ABSENT, timeout_ms)
 			     ?: check_fetched(arena, ranges, nr);
 	if (rc) {
 		roll_back(arena, ranges, nr_leased);

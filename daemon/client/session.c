@@ -4,6 +4,9 @@
 
 #include <errno.h>
 
+/* How long the manager tries when nobody waits. */
+#define BACKGROUND_WAKE_MS 30000
+
 static int check_slot(const struct cxl_kv_arena *arena, uint32_t slot)
 {
 	if (kv_forked(arena->kv))
@@ -71,13 +74,15 @@ int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
 int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms)
 {
 	struct kv_call call = {.arena = arena, .timeout_ms = timeout_ms};
+	uint32_t deadline_ms = timeout_ms ?: BACKGROUND_WAKE_MS;
 	int rc = check_slot(arena, slot);
 
 	if (rc)
 		return rc;
 	call.request = slot_request("wake", slot);
 	rc = kv_json_add(call.request, "wait", json_object_new_boolean(timeout_ms != 0))
-		     ?: kv_json_add(call.request, "deadline_ms", json_object_new_int64(timeout_ms));
+		     ?: kv_json_add(call.request, "deadline_ms",
+				    json_object_new_int64(deadline_ms));
 	if (rc) {
 		json_object_put(call.request);
 		return rc;
