@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# The configuration people get: the example is valid as it stands and with every line in
+# force, and it and the manual page know exactly the keys that the daemon knows.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+number=0 status=0
+report() {
+	number=$((number + 1))
+	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; status=1; fi
+}
+
+daemon=build/bin/cxl-kvd
+example=systemd/cxl-kvd.toml
+"$daemon" --describe-config | sed 's/:.*//' | sort >"$tmp/known"
+[ "$(wc -l <"$tmp/known")" -gt 20 ]
+report $? "the daemon lists its keys"
+
+"$daemon" --config "$example" --check-config
+report $? "the example is valid"
+
+sed -E 's/^#([a-z_A-Z]+ = )/\1/' "$example" >"$tmp/all.toml"
+"$daemon" --config "$tmp/all.toml" --check-config
+report $? "every default in the example is valid"
+
+awk '/^\[/ { table = substr($1, 2, length($1) - 2) }
+	/^[a-zA-Z_]+ = / { print table "." $1 }' "$tmp/all.toml" | sort >"$tmp/example"
+diff "$tmp/known" "$tmp/example" | sed 's/^/# /'
+report "${PIPESTATUS[0]}" "the example has every key and no other"
+
+awk '/^\.Ss Table/ { table = $3 } /^\.It Cm/ && table { print table "." $3 }' docs/man/cxl-kvd.toml.5 |
+	sort >"$tmp/page"
+diff "$tmp/known" "$tmp/page" | sed 's/^/# /'
+report "${PIPESTATUS[0]}" "cxl-kvd.toml(5) has every key and no other"
+echo "1..$number"
+exit $status
