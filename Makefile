@@ -136,7 +136,7 @@ $(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON)
 $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread
+	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -lpthread
 
 TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) $(CLI_LIBS) -ljson-c
 $(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * kv-engine: a small real decoder that serves conversations on KV memory of
+ * either kind. Exit codes: 0 done, 1 something differs from what it must be,
+ * 2 bad usage or input, 3 the KV memory failed.
+ */
+#include "engine/reference.h"
+#include "engine/run.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <iostream>
+
+namespace {
+
+using namespace cxlkv;
+using namespace cxlkv::engine;
+
+enum Exit { exit_ok = 0, exit_differs = 1, exit_usage = 2, exit_memory = 3 };
+
+struct Arguments {
+	std::string model_dir = "selftests/engine/model";
+	RunOptions run;
+	std::string output;
+	bool json = false;
+	std::string file_a, file_b;
+
+	[[nodiscard]] std::string model_file(const char *name) const
+	{
+		return model_dir + "/" + name;
+	}
+};
+
+int fail(const Error &e, Exit code)
+{
+	fmt::print(stderr, "kv-engine: {}\n", e.what);
+	return code;
+}
+
+int run_reference(const Arguments &args)
+{
+	Result<Model> model = Model::load(args.model_file("tiny-llama.bin"));
+	if (!model)
+		return fail(model.error(), exit_usage);
+	Result<ReferenceResult> r =
+		check_reference(*model, args.run.kv_type, args.model_file("reference.json"),
+				args.model_file("heldout.txt"));
+	if (!r)
+		return fail(r.error(), exit_usage);
+	fmt::print("{} cases on {}: largest logit difference {:.6f} (at most {}), attention mass "
+		   "{:.6f} (at most "
+		   "{}), text equal {}/{}: {}\n",
+		   r->nr_cases, kernel_target(), r->logit_error, max_logit_error, r->mass_error,
+		   max_mass_error, r->nr_text_equal, r->nr_cases,
+		   r->passed() ? "passed" : "FAILED");
+	return r->passed() ? exit_ok : exit_differs;
+}
+
+int run_workload(const Arguments &args)
+{
+	Result<Model> model = Model::load(args.model_file("tiny-llama.bin"));
+	if (!model)
+		return fail(model.error(), exit_usage);
+	Result<Text> text = read_text(args.model_file("heldout.txt"));
+	if (!text)
+		return fail(text.error(), exit_usage);
+	Result<RunResult> result = run(args.run, *model, *text);
+	if (!result)
+		return fail(result.error(),
+			    result.error().code == EINVAL ? exit_usage : exit_memory);
+	if (!args.output.empty())
+		if (Result<> r = write_transcript(args.output, result->records); !r)
+			return fail(r.error(), exit_usage);
+	fmt::print("{}\n", args.json ? summary_json(*result) : summary_text(*result));
+	return exit_ok;
+}
+
+int run_compare(const Arguments &args)
+{
+	Result<std::vector<Record>> a = read_transcript(args.file_a),
+				    b = read_transcript(args.file_b);
+	if (!a)
+		return fail(a.error(), exit_usage);
+	if (!b)
+		return fail(b.error(), exit_usage);
+	Comparison c = compare(*a, *b);
+	for (const std::string &d : c.differences)
+		fmt::print("{}\n", d);
+	fmt::print("tokens identical: {}/{}\nKV cache identical: {}/{}\n", c.nr_tokens_identical,
+		   c.nr, c.nr_kv_identical, c.nr);
+	return c.identical() ? exit_ok : exit_differs;
+}
+
+void add_kv_type(CLI::App *app, Arguments *args)
+{
+	std::map<std::string, KvType> types{{"f16", KvType::F16}, {"f32", KvType::F32}};
+	app->add_option("--kv-type", args->run.kv_type, "elements of the KV cache: f16 or f32")
+		->transform(CLI::CheckedTransformer(types));
+}
+
+void add_run_options(CLI::App *app, Arguments *args)
+{
+	RunOptions &r = args->run;
+	std::map<std::string, bool> kinds{{"plain", false}, {"arena", true}};
+
+	app->add_option("--memory", r.arena, "where the KV cache lies: plain or arena (libcxl_kv)")
+		->transform(CLI::CheckedTransformer(kinds));
+	app->add_option("--socket", r.arena_settings.socket, "control socket of cxl-kvd");
+	app->add_option("--deadline-ms", r.arena_settings.deadline_ms, "longest wait for room");
+	app->add_option("--conversations", r.workload.conversations)->capture_default_str();
+	app->add_option("--rounds", r.workload.rounds, "turns of each conversation")
+		->capture_default_str();
+	app->add_option("--context", r.workload.context, "tokens a conversation may reach")
+		->capture_default_str();
+	app->add_option("--reply", r.workload.reply, "tokens decoded in a turn")
+		->capture_default_str();
+	app->add_option("--seed", r.workload.seed)->capture_default_str();
+	app->add_option("--tokens-per-block", r.tokens_per_block)->capture_default_str();
+	app->add_option("--score-every", r.score_every,
+			"steps from one report of attention to the next")
+		->capture_default_str();
+	app->add_option("--output", args->output, "file for tokens and KV hashes, see compare");
+	app->add_flag("-j,--json", args->json, "summary as one line of JSON");
+	add_kv_type(app, args);
+}
+
+int command(int argc, char **argv)
+{
+	Arguments args;
+	CLI::App app{"A small llama-family decoder on tiered KV memory.", "kv-engine"};
+	app.require_subcommand(1);
+	app.add_option("--model", args.model_dir,
+		       "folder with tiny-llama.bin, heldout.txt, reference.json")
+		->capture_default_str();
+
+	CLI::App *reference =
+		app.add_subcommand("reference", "check the decoder against reference.json");
+	args.run.kv_type = KvType::F16;
+	add_kv_type(reference, &args);
+	CLI::App *workload = app.add_subcommand("run", "serve conversations in turn");
+	add_run_options(workload, &args);
+	CLI::App *comparison = app.add_subcommand("compare", "compare the outputs of two runs");
+	comparison->add_option("a", args.file_a)->required();
+	comparison->add_option("b", args.file_b)->required();
+
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		return app.exit(e) ? exit_usage : exit_ok;
+	}
+	if (reference->parsed())
+		return run_reference(args);
+	return workload->parsed() ? run_workload(args) : run_compare(args);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	try {
+		return command(argc, argv);
+	} catch (const std::exception &e) {
+		fmt::print(stderr, "kv-engine: {}\n", e.what());
+		return exit_memory;
+	}
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "engine/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+namespace cxlkv::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t page_faults()
+{
+	rusage usage{};
+	getrusage(RUSAGE_SELF, &usage);
+	return static_cast<uint64_t>(usage.ru_minflt + usage.ru_majflt);
+}
+
+double per_second(uint64_t n, uint64_t ns)
+{
+	return ns ? static_cast<double>(n) * 1e9 / static_cast<double>(ns) : 0;
+}
+
+double hit_share(const KvStats &kv)
+{
+	return kv.nr_leased_blocks
+		       ? static_cast<double>(kv.nr_hits) / static_cast<double>(kv.nr_leased_blocks)
+		       : 0;
+}
+
+/* Nearest rank; 0 of nothing. */
+double percentile_ms(std::vector<uint64_t> ns, double p)
+{
+	if (ns.empty())
+		return 0;
+	auto rank = static_cast<size_t>(p * static_cast<double>(ns.size() - 1) + 0.5);
+	std::nth_element(ns.begin(), ns.begin() + static_cast<ptrdiff_t>(rank), ns.end());
+	return static_cast<double>(ns[rank]) / 1e6;
+}
+
+class Progress {
+public:
+	explicit Progress(size_t nr_turns) : nr_turns_(nr_turns) {}
+
+	void show(size_t turn, const Counters &counters, const KvStats &kv)
+	{
+		if (Clock::now() < next_)
+			return;
+		next_ = Clock::now() + std::chrono::seconds(1);
+		fmt::print(stderr, "engine: turn {}/{}  {} tokens", turn, nr_turns_,
+			   counters.nr_prefilled + counters.nr_decoded);
+		if (kv.nr_leases)
+			fmt::print(stderr, "  hit share {:.3f}  recomputed {}", hit_share(kv),
+				   counters.nr_recomputed);
+		fmt::print(stderr, "\n");
+	}
+
+private:
+	size_t nr_turns_;
+	Clock::time_point next_ = Clock::now() + std::chrono::seconds(1);
+};
+
+Result<std::unique_ptr<KvMemory>> make_memory(const RunOptions &options, const KvShape &shape)
+{
+	if (options.arena)
+		return make_arena_memory(shape, options.workload.conversations,
+					 options.arena_settings);
+	return make_plain_memory(shape, options.workload.conversations);
+}
+
+Result<> record_all(std::deque<Conversation> &conversations, RunResult *result)
+{
+	for (Conversation &c : conversations) {
+		Result<std::vector<uint64_t>> kv = c.digest();
+		if (!kv)
+			return kv.error().in("read the KV cache back at the end");
+		result->records.push_back({c.tokens(), std::move(*kv)});
+	}
+	return ok();
+}
+
+} // namespace
+
+Result<RunResult> run(const RunOptions &options, const Model &model, const Text &text)
+{
+	const uint32_t per_block = options.tokens_per_block;
+	if (!per_block || !options.score_every)
+		return error(EINVAL, "--tokens-per-block and --score-every begin at 1");
+	Result<std::vector<Turn>> turns = plan_turns(options.workload, text.size());
+	if (!turns)
+		return turns.error();
+	Result<KvShape> shape =
+		KvShape::create(model.shape, per_block, options.workload.context, options.kv_type);
+	if (!shape)
+		return shape.error();
+	Result<std::unique_ptr<KvMemory>> memory = make_memory(options, *shape);
+	if (!memory)
+		return memory.error();
+
+	RunResult result;
+	Decoder decoder(model, *shape);
+	std::deque<Conversation> conversations;
+	for (uint32_t c = 0; c < options.workload.conversations; c++)
+		conversations.emplace_back(c, *shape, decoder, **memory, result.counters,
+					   options.score_every);
+
+	const auto start = Clock::now();
+	const uint64_t faults = page_faults();
+	Progress progress(turns->size());
+	for (size_t i = 0; i < turns->size(); i++) {
+		const Turn &t = (*turns)[i];
+		auto said = std::span(text).subspan(t.text_offset, t.text_bytes);
+		if (Result<> r = conversations[t.conversation].turn(said, t.reply); !r)
+			return r.error().in(fmt::format("turn {} of {}", i + 1, turns->size()));
+		progress.show(i + 1, result.counters, (*memory)->stats());
+	}
+	if (Result<> r = record_all(conversations, &result); !r)
+		return r.error();
+	result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+	result.nr_page_faults = page_faults() - faults;
+	result.kv = (*memory)->stats();
+	for (const Record &r : result.records)
+		result.kv_blocks += r.kv.size();
+	result.kv_bytes = result.kv_blocks * shape->block_bytes();
+	return result;
+}
+
+std::string summary_json(const RunResult &r)
+{
+	const Counters &c = r.counters;
+	nlohmann::ordered_json j;
+
+	j["conversations"] = r.records.size();
+	j["seconds"] = r.seconds;
+	j["tokens_prefilled"] = c.nr_prefilled;
+	j["tokens_decoded"] = c.nr_decoded;
+	j["tokens_per_s"] =
+		static_cast<double>(c.nr_prefilled + c.nr_decoded) / std::max(r.seconds, 1e-9);
+	j["prefill_tokens_per_s"] = per_second(c.nr_prefilled, c.prefill_ns);
+	j["decode_tokens_per_s"] = per_second(c.nr_decoded, c.decode_ns);
+	j["kv_blocks"] = r.kv_blocks;
+	j["kv_bytes"] = r.kv_bytes;
+	j["leases"] = r.kv.nr_leases;
+	j["leased_blocks"] = r.kv.nr_leased_blocks;
+	j["hits"] = r.kv.nr_hits;
+	j["hit_share"] = hit_share(r.kv);
+	j["hints_dropped"] = r.kv.nr_hints_dropped;
+	j["recomputed"] = c.nr_recomputed;
+	j["page_faults"] = r.nr_page_faults;
+	j["wakes"] = c.wake_ns.size();
+	j["wake_p50_ms"] = percentile_ms(c.wake_ns, 0.5);
+	j["wake_p99_ms"] = percentile_ms(c.wake_ns, 0.99);
+	return j.dump();
+}
+
+std::string summary_text(const RunResult &r)
+{
+	const Counters &c = r.counters;
+
+	std::string text = fmt::format(
+		"{} conversations, {} tokens prefilled ({:.0f}/s), {} decoded ({:.0f}/s), {:.1f} "
+		"s\n"
+		"KV cache: {} blocks, {:.1f} MB, {} page faults",
+		r.records.size(), c.nr_prefilled, per_second(c.nr_prefilled, c.prefill_ns),
+		c.nr_decoded, per_second(c.nr_decoded, c.decode_ns), r.seconds, r.kv_blocks,
+		static_cast<double>(r.kv_bytes) / 1e6, r.nr_page_faults);
+	if (r.kv.nr_leases)
+		text += fmt::format("\n{} leases of {} blocks, hit share {:.4f}, recomputed {}, {} "
+				    "hints dropped\n"
+				    "wake to leased: p50 {:.2f} ms, p99 {:.2f} ms ({} wakes)",
+				    r.kv.nr_leases, r.kv.nr_leased_blocks, hit_share(r.kv),
+				    c.nr_recomputed, r.kv.nr_hints_dropped,
+				    percentile_ms(c.wake_ns, 0.5), percentile_ms(c.wake_ns, 0.99),
+				    c.wake_ns.size());
+	return text;
+}
+
+} // namespace cxlkv::engine

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a conversation does when its KV memory loses blocks, has no room or fails. */
+#include "engine/conversation.h"
+#include "engine/text.h"
+
+#include <gtest/gtest.h>
+
+namespace cxlkv::engine {
+namespace {
+
+/* Plain memory that answers a chosen lease with an error; a lost slot's bytes really go away. */
+class FailingMemory : public KvMemory {
+public:
+	FailingMemory(const KvShape &shape, uint64_t fail_at, uint64_t nr_fails, int code)
+	    : inner_(make_plain_memory(shape, 1)), fail_at_(fail_at), nr_fails_(nr_fails),
+	      code_(code)
+	{
+	}
+
+	Result<> open_slot(uint32_t slot) override { return inner_->open_slot(slot); }
+	Result<> close_slot(uint32_t slot) override { return inner_->close_slot(slot); }
+	Result<> lease(uint32_t slot, uint32_t tokens) override
+	{
+		EXPECT_EQ(nr_held_, 0) << "leased twice";
+		const uint64_t n = nr_leases_++;
+		if (n >= fail_at_ && n < fail_at_ + nr_fails_)
+			return error(code_, "as the test asked");
+		nr_held_++;
+		return inner_->lease(slot, tokens);
+	}
+	Result<> unlease(uint32_t slot) override
+	{
+		nr_held_--;
+		return inner_->unlease(slot);
+	}
+	std::byte *address(uint32_t slot) override
+	{
+		EXPECT_EQ(nr_held_, 1) << "touched without a lease";
+		return inner_->address(slot);
+	}
+	void report(uint32_t, const Masses &) override { nr_reports_++; }
+	void set_position(uint32_t, uint32_t tokens) override { position_ = tokens; }
+	Result<> park(uint32_t) override
+	{
+		EXPECT_EQ(nr_held_, 0) << "parked with a lease";
+		nr_parks_++;
+		return ok();
+	}
+	Result<> wake(uint32_t) override
+	{
+		nr_wakes_++;
+		return ok();
+	}
+	[[nodiscard]] const KvStats &stats() const override { return inner_->stats(); }
+
+	uint64_t nr_reports_ = 0, nr_parks_ = 0, nr_wakes_ = 0;
+	uint32_t position_ = 0;
+
+private:
+	std::unique_ptr<KvMemory> inner_;
+	uint64_t nr_leases_ = 0, fail_at_, nr_fails_;
+	int code_, nr_held_ = 0;
+};
+
+struct Outcome {
+	Result<> served = ok();
+	std::vector<uint8_t> tokens;
+	std::vector<uint64_t> kv;
+	Counters counters;
+};
+
+class ConversationOn : public testing::Test {
+protected:
+	void SetUp() override
+	{
+		Result<Model> model = Model::load("selftests/engine/model/tiny-llama.bin");
+		ASSERT_TRUE(model) << model.error().what << " (run from the repository's top)";
+		model_ = std::move(*model);
+		Result<Text> text = read_text("selftests/engine/model/heldout.txt");
+		ASSERT_TRUE(text) << text.error().what;
+		text_ = std::move(*text);
+		shape_ = *KvShape::create(model_.shape, 16, 256, KvType::F16);
+	}
+
+	/* Two turns of 60 + 12 tokens. */
+	Outcome serve(KvMemory &memory)
+	{
+		Outcome o;
+		Decoder decoder(model_, shape_);
+		Conversation conversation(0, shape_, decoder, memory, o.counters, 4);
+
+		for (size_t turn = 0; turn < 2 && o.served; turn++)
+			o.served = conversation.turn(std::span(text_).subspan(turn * 60, 60), 12);
+		o.tokens = conversation.tokens();
+		if (!o.served)
+			return o;
+		Result<std::vector<uint64_t>> kv = conversation.digest();
+		EXPECT_TRUE(kv);
+		if (kv)
+			o.kv = *kv;
+		return o;
+	}
+
+	Model model_;
+	Text text_;
+	KvShape shape_;
+};
+
+constexpr uint64_t never = ~0ull >> 1;
+
+TEST_F(ConversationOn, ParksAndWakesAroundEveryTurn)
+{
+	FailingMemory memory(shape_, never, 0, 0);
+	Outcome o = serve(memory);
+
+	ASSERT_TRUE(o.served);
+	EXPECT_EQ(o.tokens.size(), 144u);
+	EXPECT_EQ(memory.nr_parks_, 3u); /* two turns and the digest */
+	EXPECT_EQ(memory.nr_wakes_, 2u); /* not before the first turn */
+	EXPECT_EQ(o.counters.wake_ns.size(), 2u);
+	EXPECT_EQ(memory.position_, 144u);
+	EXPECT_EQ(memory.nr_reports_, 7u); /* 26 steps, every fourth */
+	EXPECT_EQ(o.counters.nr_prefilled, 120u);
+	EXPECT_EQ(o.counters.nr_decoded, 24u);
+}
+
+TEST_F(ConversationOn, LostBlocksAreComputedAgainWithTheSameResult)
+{
+	FailingMemory good(shape_, never, 0, 0);
+	const Outcome want = serve(good);
+
+	/* At the first step of a turn, in the middle of a reply, and when the KV is read back. */
+	for (uint64_t at : {0u, 5u, 13u, 20u, 26u}) {
+		FailingMemory memory(shape_, at, 1, EIO);
+		Outcome o = serve(memory);
+		ASSERT_TRUE(o.served) << o.served.error().what;
+		EXPECT_EQ(o.tokens, want.tokens) << "lost at lease " << at;
+		EXPECT_EQ(o.kv, want.kv) << "lost at lease " << at;
+		EXPECT_EQ(o.counters.nr_recomputed, 1u);
+	}
+}
+
+TEST_F(ConversationOn, GivesUpWhenEveryCopyIsLost)
+{
+	FailingMemory memory(shape_, 15, never, EIO);
+	Outcome o = serve(memory);
+
+	ASSERT_FALSE(o.served);
+	EXPECT_EQ(o.served.error().code, EIO);
+}
+
+TEST_F(ConversationOn, OtherErrorsEndTheTurnAndAreNotRetried)
+{
+	for (int code : {EBUSY, ENOTCONN, ETIMEDOUT}) {
+		FailingMemory memory(shape_, 15, 1, code);
+		Outcome o = serve(memory);
+		ASSERT_FALSE(o.served);
+		EXPECT_EQ(o.served.error().code, code);
+		EXPECT_EQ(o.counters.nr_recomputed, 0u);
+	}
+}
+
+TEST_F(ConversationOn, ATurnThatOutgrowsTheSlotIsRefused)
+{
+	FailingMemory memory(shape_, never, 0, 0);
+	Counters counters;
+	Decoder decoder(model_, shape_);
+	Conversation conversation(0, shape_, decoder, memory, counters, 1);
+
+	Result<> r = conversation.turn(std::span(text_).first(250), 7);
+	ASSERT_FALSE(r);
+	EXPECT_EQ(r.error().code, EINVAL);
+	EXPECT_TRUE(conversation.turn(std::span(text_).first(250), 6));
+}
+
+} // namespace
+} // namespace cxlkv::engine
