@@ -71,7 +71,7 @@ public:
 	/* Options that can change live (all but none need a restart). */
 	void set_options(const PolicyOptions &options);
 
-	/* The geometry was checked. All its blocks begin as Empty. */
+	/* The geometry was checked. All its blocks begin as Empty. Throws std::bad_alloc. */
 	void add_arena(uint32_t arena, const Geometry &geometry);
 	void remove_arena(uint32_t arena);
 

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "core/arena_state.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace cxlkv {
+
+namespace {
+
+/* Mass from which attention to a block counts as an access; the tables of real traces use the same. */
+constexpr float access_mass = 0.01f;
+/* After a refusal a block is left alone for this long, four times longer after each further one. */
+constexpr uint32_t refusal_ms = 200;
+constexpr unsigned max_refusals = 3;
+/* An order without an answer is forgotten this long after the last order. */
+constexpr uint32_t order_timeout_ms = 5'000;
+/* How long a woken session that does not begin to run is protected. */
+constexpr uint32_t wake_ms = 10'000;
+
+bool resident(Where where)
+{
+	return where == Where::Hot || where == Where::Warm;
+}
+
+size_t as_index(Where where)
+{
+	return static_cast<size_t>(where);
+}
+
+} // namespace
+
+ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options, StepClock &clock)
+    : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
+      nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
+      per_head_(geometry.blocks_per_head()), options_(options), ema_(options.alpha), clock_(clock),
+      heads_(geometry.nr_heads())
+{
+}
+
+void ArenaState::set_options(const PolicyOptions &options)
+{
+	options_ = options;
+	ema_ = Ema(options.alpha);
+}
+
+ExtentLimits ArenaState::extent_limits() const
+{
+	return {std::max(1u, options_.max_extent_bytes / geometry_.block_bytes), per_slot_};
+}
+
+/* ---- hints ---- */
+
+void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
+{
+	if (hint.slot >= sessions.size())
+		return;
+	Session &session = sessions[hint.slot];
+	bool ranged = hint.head < heads_.size() && hint.block < per_head_ && hint.nr_blocks &&
+		      hint.nr_blocks <= per_head_ - hint.block;
+
+	switch (hint.kind) {
+	case CXL_KV_HINT_SCORE:
+		if (ranged)
+			score_run(hint);
+		break;
+	case CXL_KV_HINT_POSITION:
+		position(session, hint.slot, hint.position);
+		break;
+	case CXL_KV_HINT_PIN:
+		if (ranged)
+			pin(hint, now_ms);
+		break;
+	case CXL_KV_HINT_PHASE:
+		session.phase_told = true;
+		session.told = hint.position ? Phase::Decode : Phase::Prefill;
+		break;
+	case CXL_KV_HINT_PARK:
+		session.state = Session::State::Parked;
+		session.parked_ms = now_ms;
+		session.wake_until_ms = 0;
+		session.cursor = 0;
+		break;
+	case CXL_KV_HINT_WAKE:
+		session.state = Session::State::Active;
+		session.wake_until_ms = now_ms + wake_ms;
+		session.cursor = 0;
+		break;
+	default: /* SEAL and DROP are orders to the store, not to the policy */
+		break;
+	}
+}
+
+void ArenaState::score_run(const cxl_kv_hint &hint)
+{
+	Session &session = sessions[hint.slot];
+	Head &head = heads_[hint.head];
+	uint32_t first = geometry_.block_index(hint.slot, hint.head, hint.block);
+	uint32_t now = clock_.now();
+	float mass = static_cast<float>(hint.score) / CXL_KV_SCORE_ONE;
+
+	session.scored = true;
+	head.stats.nr_hints++;
+	for (uint32_t b = first; b < first + hint.nr_blocks; b++) {
+		if (table.where(b) == Where::Empty)
+			continue;
+		set_ema(b, ema_.update(table.ema[b], now - table.scored[b], mass), head);
+		if (mass >= access_mass)
+			access(b, session);
+		if (table.where(b) == Where::Warm && table.ema[b] >= options_.promote_score &&
+		    to_promote.size() < max_wishes)
+			to_promote.push_back(b);
+	}
+}
+
+void ArenaState::access(uint32_t block, Session &session)
+{
+	uint32_t now = clock_.now();
+	bool fresh = now - table.accessed[block] > 1;
+
+	table.accessed[block] = now;
+	if (fresh && session.nr[as_index(Where::Cold)])
+		wish_neighbours(block);
+}
+
+/* Access at P fetches P-W..P+W of its head, and the same block of the layers that compute next. */
+void ArenaState::wish_neighbours(uint32_t block)
+{
+	uint32_t at = block % per_head_, head_first = block - at;
+	uint32_t reach = options_.prefetch_window_tokens / geometry_.tokens_per_block;
+	uint32_t last = std::min(per_head_ - 1, at + reach);
+	for (uint32_t b = at - std::min(at, reach); b <= last; b++)
+		wish_prefetch(head_first + b, double(b > at ? b - at : at - b) * geometry_.tokens_per_block);
+
+	uint32_t kv_heads = geometry_.nr_kv_heads;
+	uint32_t head = geometry_.head_of(block), slot = geometry_.slot_of(block);
+	uint32_t next = (head / kv_heads + 1) * kv_heads;
+	uint32_t end = std::min(geometry_.nr_heads(), next + options_.prefetch_layers * kv_heads);
+	for (uint32_t h = next; h < end; h++)
+		wish_prefetch(geometry_.block_index(slot, h, at), 0);
+}
+
+void ArenaState::wish_prefetch(uint32_t block, double distance_tokens)
+{
+	if (table.where(block) == Where::Cold && to_prefetch.size() < max_wishes)
+		to_prefetch.push_back({id_, block, -static_cast<float>(prefetch_priority(distance_tokens))});
+}
+
+void ArenaState::position(Session &session, uint32_t slot, uint32_t position)
+{
+	clock_.step(session.seen_step);
+	if (position > session.position) {
+		session.state = Session::State::Active;
+		drop_behind(slot, session.position, position);
+	}
+	if (!session.nr[as_index(Where::Cold)])
+		session.wake_until_ms = 0; /* awake: its own accesses protect it now */
+	session.position = position;
+}
+
+/* Orders away what the windows of the layers have left behind between two positions. */
+void ArenaState::drop_behind(uint32_t slot, uint32_t from, uint32_t to)
+{
+	uint32_t tokens = geometry_.tokens_per_block;
+	for (uint32_t layer = 0; layer < geometry_.nr_layers; layer++) {
+		uint32_t window = geometry_.layer_window[layer];
+		if (!window || to <= window)
+			continue;
+		/* Position p attends to p - window + 1 .. p: a block is out when its last token is below. */
+		uint32_t begin = from > window ? std::min(per_head_, (from - window + 1) / tokens) : 0;
+		uint32_t end = std::min(per_head_, (to - window + 1) / tokens);
+		if (begin >= end || to_drop.size() >= max_wishes) /* then it goes when it is a victim */
+			continue;
+		for (uint32_t h = layer * geometry_.nr_kv_heads; h < (layer + 1) * geometry_.nr_kv_heads; h++)
+			to_drop.push_back({id_, geometry_.block_index(slot, h, begin), end - begin});
+	}
+}
+
+bool ArenaState::outside_window(uint32_t block) const
+{
+	uint32_t window = geometry_.layer_window[geometry_.head_of(block) / geometry_.nr_kv_heads];
+	uint32_t position = sessions[geometry_.slot_of(block)].position;
+	return window && position > window &&
+	       block % per_head_ < (position - window + 1) / geometry_.tokens_per_block;
+}
+
+void ArenaState::pin(const cxl_kv_hint &hint, uint64_t now_ms)
+{
+	uint32_t first = geometry_.block_index(hint.slot, hint.head, hint.block);
+	uint64_t expires = hint.lifetime_ms ? now_ms + hint.lifetime_ms : 0;
+
+	set_priority({first, hint.nr_blocks}, std::min<uint8_t>(hint.priority, CXL_KV_MAX_PRIORITY));
+	for (TimedPins::Range range : pins_.set(first, hint.nr_blocks, expires))
+		set_priority(range, CXL_KV_DEFAULT_PRIORITY);
+}
+
+void ArenaState::expire_pins(uint64_t now_ms)
+{
+	for (TimedPins::Range range : pins_.expired(now_ms))
+		set_priority(range, CXL_KV_DEFAULT_PRIORITY);
+}
+
+void ArenaState::set_priority(TimedPins::Range range, uint8_t priority)
+{
+	for (uint32_t b = range.first; b < range.first + range.nr; b++) {
+		Where where = table.where(b);
+		VictimQueue::Band before = place(b, where).band;
+		table.set_priority(b, priority);
+		/* A scan lifts blocks into a later band by itself, but does not look for them there. */
+		if (resident(where) && place(b, where).band < before) {
+			table.clear_queued(b, where);
+			enqueue(b, where);
+		}
+	}
+}
+
+/* ---- samples ---- */
+
+void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms)
+{
+	clock_.interval(now_ms);
+	for (uint64_t left = touched | written; left; left &= left - 1) {
+		unsigned bit = static_cast<unsigned>(std::countr_zero(left));
+		uint64_t b = uint64_t{first} + bit;
+		if (b >= nr_blocks_)
+			return;
+		uint32_t block = static_cast<uint32_t>(b);
+		Session &session = sessions[geometry_.slot_of(block)];
+		Head &head = heads_[geometry_.head_of(block)];
+		if (session.sample_ms != now_ms) {
+			session.detector.update(session.reads, session.writes, options_.phase_ratio);
+			session.reads = session.writes = 0;
+			session.sample_ms = now_ms;
+		}
+		bool wrote = written >> bit & 1;
+		(wrote ? session.writes : session.reads)++;
+		(wrote ? head.stats.nr_writes : head.stats.nr_reads)++;
+		/* Dense attention touches every block: where the engine reports mass, a touch says nothing. */
+		if (session.scored || table.where(block) == Where::Empty)
+			continue;
+		set_ema(block, ema_.update(table.ema[block], clock_.now() - table.scored[block], 1), head);
+		access(block, session);
+		if (table.where(block) == Where::Warm && table.ema[block] >= options_.promote_score &&
+		    to_promote.size() < max_wishes)
+			to_promote.push_back(block);
+	}
+}
+
+Phase ArenaState::phase(uint32_t slot) const
+{
+	if (slot >= sessions.size())
+		return Phase::Unknown;
+	const Session &session = sessions[slot];
+	if (session.phase_told)
+		return session.told;
+	PhaseDetector detector = session.detector;
+	detector.update(session.reads, session.writes, options_.phase_ratio);
+	return detector.phase();
+}
+
+/* ---- moves ---- */
+
+void ArenaState::moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms)
+{
+	uint64_t end = std::min<uint64_t>(uint64_t{first} + nr, nr_blocks_);
+	for (uint64_t b = first; b < end; b++)
+		move_one(static_cast<uint32_t>(b), where, now_ms);
+}
+
+void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
+{
+	Where old = table.where(block);
+	bool ordered = table.ordered(block);
+
+	answered(block);
+	if (old == where) {
+		if (ordered)
+			refused(block, now_ms);
+		return;
+	}
+	Session &session = sessions[geometry_.slot_of(block)];
+	Head &head = heads_[geometry_.head_of(block)];
+	float ema = current_ema(block);
+	if (old != Where::Empty) {
+		session.nr[as_index(old)]--;
+		head.nr[as_index(old)]--;
+	}
+	if (where != Where::Empty) {
+		session.nr[as_index(where)]++;
+		head.nr[as_index(where)]++;
+	}
+	table.set_where(block, where);
+	table.set_refusals(block, 0);
+	table.set_hold(block, now_ms, std::min(options_.min_residency_ms, BlockTable::max_hold_ms));
+	add_to_head(head, (resident(where) ? ema : 0.0) - (resident(old) ? ema : 0.0));
+
+	if (old == Where::Empty || where == Where::Empty || where == Where::Lost) {
+		/* A new block, or none: nothing of its past counts. */
+		if (resident(where))
+			add_to_head(head, -ema);
+		table.ema[block] = 0;
+		table.scored[block] = table.accessed[block] = clock_.now();
+		if (where == Where::Empty)
+			table.set_priority(block, CXL_KV_DEFAULT_PRIORITY);
+		if (where == Where::Empty && session.empty())
+			session = Session();
+		else if (where == Where::Hot)
+			session.state = Session::State::Active;
+		/* Made behind the window: the position is that of the slot's last conversation. */
+		if (old == Where::Empty && outside_window(block))
+			session.position = 0;
+	}
+	if (resident(where))
+		enqueue(block, where);
+	/* Somebody needed it and had to wait: what is near is needed next. */
+	if (old == Where::Cold && where == Where::Hot && !ordered) {
+		session.state = Session::State::Active;
+		table.accessed[block] = clock_.now();
+		if (session.nr[as_index(Where::Cold)])
+			wish_neighbours(block);
+	}
+}
+
+/* Leased or busy: in use, then. It goes to the end of the queue and is left alone for a while. */
+void ArenaState::refused(uint32_t block, uint64_t now_ms)
+{
+	unsigned nr = table.refusals(block);
+	table.set_hold(block, now_ms, refusal_ms << (2 * nr));
+	table.set_refusals(block, std::min(nr + 1, max_refusals));
+	if (resident(table.where(block)))
+		table.accessed[block] = clock_.now();
+	if (outside_window(block))
+		to_drop.push_back({id_, block, 1});
+}
+
+void ArenaState::order(uint32_t block, uint64_t now_ms)
+{
+	order_ms_ = now_ms;
+	table.set_ordered(block);
+	table.set_hold(block, now_ms, order_timeout_ms);
+	nr_ordered_[as_index(table.where(block))]++;
+}
+
+void ArenaState::answered(uint32_t block)
+{
+	if (!table.ordered(block))
+		return;
+	table.clear_ordered(block);
+	nr_ordered_[as_index(table.where(block))]--;
+}
+
+void ArenaState::expire_orders(uint64_t now_ms)
+{
+	uint64_t out = 0;
+	for (uint64_t nr : nr_ordered_)
+		out += nr;
+	if (!out || now_ms - order_ms_ <= order_timeout_ms)
+		return;
+	for (uint32_t b = 0; b < nr_blocks_; b++)
+		answered(b);
+}
+
+bool ArenaState::movable(uint32_t block, uint64_t now_ms, bool residency)
+{
+	if (!table.held(block, now_ms)) {
+		answered(block); /* or never was */
+		return true;
+	}
+	return !residency && !table.ordered(block) && !table.refusals(block);
+}
+
+/* ---- what the planner asks ---- */
+
+VictimQueue::Place ArenaState::place(uint32_t block, Where tier) const
+{
+	uint8_t priority = table.priority(block);
+	VictimQueue::Band band = VictimQueue::Normal;
+	if (priority < CXL_KV_DEFAULT_PRIORITY)
+		band = VictimQueue::Low;
+	else if (priority > CXL_KV_DEFAULT_PRIORITY || block % per_head_ < options_.anchor_blocks)
+		band = VictimQueue::Kept;
+	return {table.where(block) == tier, band, table.accessed[block]};
+}
+
+void ArenaState::enqueue(uint32_t block, Where tier)
+{
+	if (table.queued(block, tier))
+		return; /* its old entry will be put right by the scan that meets it */
+	VictimQueue::Place at = place(block, tier);
+	queue(tier).push(at.band, at.key, block);
+	table.set_queued(block, tier);
+}
+
+void ArenaState::tidy_queue(Where tier)
+{
+	uint64_t here = 0;
+	for (const Session &session : sessions)
+		here += session.nr[as_index(tier)];
+	if (queue(tier).nr_entries() <= 2 * here + max_wishes)
+		return;
+	queue(tier).clear();
+	for (uint32_t b = 0; b < nr_blocks_; b++) {
+		table.clear_queued(b, tier);
+		if (table.where(b) == tier)
+			enqueue(b, tier);
+	}
+}
+
+double ArenaState::priority(uint32_t block) const
+{
+	uint32_t age = clock_.now() - table.accessed[block];
+	return eviction_priority(current_ema(block), recency_decay(age, options_.decay_steps));
+}
+
+double ArenaState::score(uint32_t block) const
+{
+	return block < nr_blocks_ ? current_ema(block) : 0;
+}
+
+float ArenaState::current_ema(uint32_t block) const
+{
+	return table.ema[block] * ema_.decay(clock_.now() - table.scored[block]);
+}
+
+void ArenaState::set_ema(uint32_t block, float ema, Head &head)
+{
+	if (resident(table.where(block)))
+		add_to_head(head, ema - current_ema(block));
+	table.ema[block] = ema;
+	table.scored[block] = clock_.now();
+}
+
+/* All blocks of a head decay alike, so their sum does too. */
+void ArenaState::add_to_head(Head &head, double ema)
+{
+	head.stats.ema_sum = std::max(0.0, head.stats.ema_sum * ema_.decay(clock_.now() - head.ema_step) + ema);
+	head.ema_step = clock_.now();
+}
+
+std::vector<HeadStats> ArenaState::heads() const
+{
+	std::vector<HeadStats> all;
+	all.reserve(heads_.size());
+	for (const Head &head : heads_) {
+		HeadStats stats = head.stats;
+		stats.ema_sum *= ema_.decay(clock_.now() - head.ema_step);
+		stats.nr_hot = head.nr[as_index(Where::Hot)];
+		stats.nr_warm = head.nr[as_index(Where::Warm)];
+		stats.nr_cold = head.nr[as_index(Where::Cold)];
+		all.push_back(stats);
+	}
+	return all;
+}
+
+} // namespace cxlkv

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the policy knows of one arena: its blocks, sessions and heads, kept up
+ * to date by hints, samples and moves. Says what could be done; planner.h decides.
+ */
+#pragma once
+
+#include "core/block_table.h"
+#include "core/extents.h"
+#include "core/phase.h"
+#include "core/pins.h"
+#include "core/policy.h"
+#include "core/score.h"
+#include "core/victim_queue.h"
+
+#include <vector>
+
+namespace cxlkv {
+
+/*
+ * The clock of the policy, in decode steps. Sessions that decode side by side
+ * share a step: it ends when one of them reports its second position, so the
+ * clock counts the steps of the fastest session, and one that stalls ages.
+ */
+class StepClock {
+public:
+	[[nodiscard]] uint32_t now() const { return now_; }
+
+	/* A session reports a step; seen is its own copy of the clock. */
+	void step(uint32_t &seen)
+	{
+		if (seen == now_)
+			now_++;
+		seen = now_;
+	}
+
+	/* A sampling interval begins; it is a step where nobody reports any. */
+	void interval(uint64_t now_ms)
+	{
+		if (now_ms == interval_ms_)
+			return;
+		if (now_ == at_interval_)
+			now_++;
+		at_interval_ = now_;
+		interval_ms_ = now_ms;
+	}
+
+private:
+	uint32_t now_ = 1;
+	uint32_t at_interval_ = 0;
+	uint64_t interval_ms_ = 0;
+};
+
+constexpr size_t nr_wheres = 5;
+
+struct Session {
+	enum class State : uint8_t { Active, Parked } state = State::Active;
+	bool scored = false;	/* the engine reports attention mass: samples do not score */
+	bool phase_told = false; /* the engine reports the phase: samples do not decide it */
+	Phase told = Phase::Unknown;
+	uint32_t seen_step = 0;
+	uint32_t position = 0;
+	uint32_t cursor = 0;	    /* block of the slot where the last partial scan ended */
+	uint64_t parked_ms = 0;	    /* LRU order of parked sessions */
+	uint64_t wake_until_ms = 0; /* until then it is being woken: fetched, and not evicted */
+	uint64_t sample_ms = 0;
+	uint64_t reads = 0, writes = 0; /* of the interval that began at sample_ms */
+	PhaseDetector detector;
+	uint32_t nr[nr_wheres] = {}; /* blocks by Where; Empty is not counted */
+
+	[[nodiscard]] bool empty() const { return !(nr[1] | nr[2] | nr[3] | nr[4]); }
+};
+
+class ArenaState {
+public:
+	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options, StepClock &clock);
+
+	void set_options(const PolicyOptions &options);
+
+	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
+	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
+	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
+	void expire_pins(uint64_t now_ms);
+	void expire_orders(uint64_t now_ms);
+
+	/* An order for the block goes out; moved() is its answer. */
+	void order(uint32_t block, uint64_t now_ms);
+	/* Nothing is out for it, no refusal is fresh, and, where asked, it has been here long enough. */
+	bool movable(uint32_t block, uint64_t now_ms, bool residency);
+
+	[[nodiscard]] VictimQueue::Place place(uint32_t block, Where tier) const;
+	/* The paper's priority as of now: the highest leaves first. */
+	[[nodiscard]] double priority(uint32_t block) const;
+	[[nodiscard]] double score(uint32_t block) const;
+	[[nodiscard]] Phase phase(uint32_t slot) const;
+	[[nodiscard]] std::vector<HeadStats> heads() const;
+	[[nodiscard]] bool outside_window(uint32_t block) const;
+
+	/* Refills the queue from the table when entries of blocks that left outnumber the rest. */
+	void tidy_queue(Where tier);
+
+	[[nodiscard]] uint32_t id() const { return id_; }
+	[[nodiscard]] uint32_t nr_blocks() const { return nr_blocks_; }
+	[[nodiscard]] const Geometry &geometry() const { return geometry_; }
+	[[nodiscard]] ExtentLimits extent_limits() const;
+	/* Bytes with an order out, by where the blocks are now. */
+	[[nodiscard]] uint64_t ordered_bytes(Where where) const
+	{
+		return nr_ordered_[static_cast<size_t>(where)] * geometry_.block_bytes;
+	}
+
+	BlockTable table;
+	std::vector<Session> sessions;
+	VictimQueue hot_queue, warm_queue;
+	VictimQueue &queue(Where tier) { return tier == Where::Hot ? hot_queue : warm_queue; }
+
+	/* Taken and cleared by each plan; bounded, since a client fills them. */
+	std::vector<Pick> to_prefetch;
+	std::vector<uint32_t> to_promote;
+	/* Ranges that left the attention window and were not dropped yet. */
+	std::vector<Extent> to_drop;
+
+	static constexpr size_t max_wishes = 1 << 16;
+
+private:
+	struct Head {
+		HeadStats stats;
+		uint32_t ema_step = 0; /* of stats.ema_sum */
+		uint32_t nr[nr_wheres] = {};
+	};
+
+	void score_run(const cxl_kv_hint &hint);
+	void access(uint32_t block, Session &session);
+	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
+	void set_priority(TimedPins::Range range, uint8_t priority);
+	void position(Session &session, uint32_t slot, uint32_t position);
+	void drop_behind(uint32_t slot, uint32_t from, uint32_t to);
+	void wish_neighbours(uint32_t block);
+	void wish_prefetch(uint32_t block, double distance_tokens);
+	void move_one(uint32_t block, Where where, uint64_t now_ms);
+	void refused(uint32_t block, uint64_t now_ms);
+	void answered(uint32_t block);
+	void enqueue(uint32_t block, Where tier);
+	float current_ema(uint32_t block) const;
+	void set_ema(uint32_t block, float ema, Head &head);
+	void add_to_head(Head &head, double ema);
+
+	uint32_t id_;
+	Geometry geometry_;
+	uint32_t nr_blocks_, per_slot_, per_head_;
+	PolicyOptions options_;
+	Ema ema_;
+	StepClock &clock_;
+	std::vector<Head> heads_;
+	TimedPins pins_;
+	uint64_t nr_ordered_[nr_wheres] = {};
+	uint64_t order_ms_ = 0; /* of the last order */
+};
+
+} // namespace cxlkv

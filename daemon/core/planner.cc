@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "core/planner.h"
+
+#include <algorithm>
+
+namespace cxlkv {
+
+namespace {
+
+uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+} // namespace
+
+Planner::Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input)
+    : arenas_(arenas), options_(options), input_(input), move_left_(input.move_budget_bytes),
+      spill_left_(input.cold_available ? input.spill_budget_bytes : 0),
+      warm_left_(minus(input.warm.limit_bytes, input.warm.used_bytes))
+{
+}
+
+std::vector<Order> Planner::run()
+{
+	for (auto &[id, arena] : arenas_) {
+		arena->expire_pins(input_.now_ms);
+		arena->expire_orders(input_.now_ms);
+		arena->tidy_queue(Where::Hot);
+		arena->tidy_queue(Where::Warm);
+	}
+	drop();
+	make_warm_room();
+	make_hot_room();
+	wake();
+	prefetch();
+	promote();
+	return std::move(orders_);
+}
+
+/* ---- leaving ---- */
+
+void Planner::drop()
+{
+	for (auto &[id, arena] : arenas_) {
+		std::vector<Extent> later;
+		for (const Extent &extent : arena->to_drop) {
+			for (uint32_t b = extent.first; b < extent.first + extent.nr; b++) {
+				if (arena->table.where(b) == Where::Empty || arena->table.ordered(b) ||
+				    !arena->outside_window(b))
+					continue;
+				if (arena->movable(b, input_.now_ms, false))
+					pick(*arena, b, Action::Drop);
+				else
+					later.push_back({id, b, 1});
+			}
+		}
+		arena->to_drop = std::move(later);
+	}
+	flush();
+}
+
+void Planner::make_warm_room()
+{
+	const TierRoom &warm = input_.warm;
+	uint64_t used = minus(warm.used_bytes, ordered_bytes(Where::Warm));
+	if (!warm.limit_bytes || used <= warm.high_bytes)
+		return;
+	make_room(Where::Warm, used - std::min(warm.low_bytes, used), minus(used, warm.limit_bytes));
+	flush();
+}
+
+void Planner::make_hot_room()
+{
+	const TierRoom &hot = input_.hot;
+	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + ordered_bytes(Where::Cold);
+	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) + std::min(wanted, hot.limit_bytes);
+	if (used <= hot.high_bytes)
+		return;
+	make_room(Where::Hot, used - std::min(hot.low_bytes, used), minus(used, hot.limit_bytes));
+	flush();
+}
+
+void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
+{
+	uint64_t got = 0;
+	for (const Pass &pass : {Pass{tier, false, false}, Pass{tier, true, false}}) {
+		uint64_t bytes = pass.hard ? hard_bytes : std::max(soft_bytes, hard_bytes);
+		got += take_queued(pass, VictimQueue::Low, minus(bytes, got));
+		got += take_parked(pass, minus(bytes, got));
+		got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
+	}
+	got += take_queued({tier, true, false}, VictimQueue::Kept, minus(hard_bytes, got));
+	for (VictimQueue::Band band : {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
+		got += take_queued({tier, true, true}, band, minus(hard_bytes, got));
+}
+
+/* Collects the oldest of every arena, then takes the best of all by exact priority. */
+uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes)
+{
+	if (!bytes)
+		return 0;
+	std::vector<Victim> found;
+	for (auto &[id, a] : arenas_) {
+		ArenaState *arena = a.get();
+		uint64_t block_bytes = arena->geometry().block_bytes, collected = 0;
+		arena->queue(pass.tier).scan(
+			band, [&](uint32_t b) { return arena->place(b, pass.tier); },
+			[&](uint32_t b) { arena->table.clear_queued(b, pass.tier); },
+			[&](uint32_t b) {
+				if (!eligible(*arena, b, pass))
+					return;
+				uint8_t pinned = band == VictimQueue::Normal ? uint8_t{0} : arena->table.priority(b);
+				found.push_back({arena, b, pinned, arena->priority(b)});
+				collected += block_bytes;
+			},
+			[&] { return collected < bytes; });
+	}
+	std::sort(found.begin(), found.end(), [](const Victim &a, const Victim &b) {
+		if (a.pinned != b.pinned)
+			return a.pinned < b.pinned;
+		/* Among equals the tail of a sequence goes before its head. */
+		return a.priority != b.priority ? a.priority > b.priority : a.block > b.block;
+	});
+	uint64_t got = 0;
+	for (const Victim &victim : found) {
+		if (got >= bytes)
+			break;
+		if (take(*victim.arena, victim.block, pass.tier))
+			got += victim.arena->geometry().block_bytes;
+	}
+	return got;
+}
+
+uint64_t Planner::take_parked(const Pass &pass, uint64_t bytes)
+{
+	struct Parked {
+		ArenaState *arena;
+		uint32_t slot;
+		uint64_t since_ms;
+	};
+	std::vector<Parked> parked;
+	for (auto &[id, arena] : arenas_)
+		for (uint32_t slot = 0; bytes && slot < arena->sessions.size(); slot++) {
+			const Session &session = arena->sessions[slot];
+			if (session.state == Session::State::Parked && session.nr[static_cast<size_t>(pass.tier)])
+				parked.push_back({arena.get(), slot, session.parked_ms});
+		}
+	std::stable_sort(parked.begin(), parked.end(),
+			 [](const Parked &a, const Parked &b) { return a.since_ms < b.since_ms; });
+	uint64_t got = 0;
+	for (const Parked &p : parked) {
+		if (got >= bytes)
+			break;
+		got += take_session(*p.arena, p.slot, pass, bytes - got);
+	}
+	return got;
+}
+
+/* In the order of its blocks, on from where the last scan ended: long extents. */
+uint64_t Planner::take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes)
+{
+	Session &session = arena.sessions[slot];
+	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
+	uint32_t unseen = session.nr[static_cast<size_t>(pass.tier)];
+	uint64_t got = 0;
+	for (uint32_t i = 0; i < per_slot && unseen && got < bytes; i++) {
+		uint32_t b = first + session.cursor;
+		session.cursor = session.cursor + 1 == per_slot ? 0 : session.cursor + 1;
+		if (arena.table.where(b) != pass.tier)
+			continue;
+		unseen--;
+		if (arena.table.priority(b) <= CXL_KV_DEFAULT_PRIORITY && eligible(arena, b, pass) &&
+		    take(arena, b, pass.tier))
+			got += arena.geometry().block_bytes;
+	}
+	return got;
+}
+
+bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) const
+{
+	uint32_t slot = arena.geometry().slot_of(block);
+	const Session &session = arena.sessions[slot];
+	if (!pass.waking && session.wake_until_ms > input_.now_ms)
+		return false;
+	if (!arena.movable(block, input_.now_ms, !pass.hard) || arena.table.ordered(block))
+		return false;
+	if (pass.hard || session.state == Session::State::Parked)
+		return true;
+	return arena.score(block) < options_.demote_score && arena.phase(slot) != Phase::Prefill;
+}
+
+/* Orders a block out of the tier, as far as budgets and the tier below allow. */
+bool Planner::take(ArenaState &arena, uint32_t block, Where tier)
+{
+	uint64_t bytes = arena.geometry().block_bytes;
+	if (arena.table.ordered(block))
+		return false; /* two entries of one block */
+	if (arena.outside_window(block)) {
+		pick(arena, block, Action::Drop);
+	} else if (tier == Where::Hot && warm_left_ >= bytes && move_left_ >= bytes) {
+		warm_left_ -= bytes;
+		move_left_ -= bytes;
+		pick(arena, block, Action::Demote);
+	} else if (spill_left_ >= bytes) {
+		spill_left_ -= bytes;
+		pick(arena, block, Action::Spill);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* ---- coming back ---- */
+
+uint64_t Planner::hot_room(uint64_t limit) const
+{
+	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes + ordered_bytes(Where::Cold) + coming_bytes_;
+	return minus(limit, taken);
+}
+
+void Planner::wake()
+{
+	for (auto &[id, arena] : arenas_)
+		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
+			Session &session = arena->sessions[slot];
+			if (session.wake_until_ms > input_.now_ms)
+				wake_session(*arena, session, slot);
+		}
+	flush();
+}
+
+/* Layer by layer, in which order they are needed. */
+void Planner::wake_session(ArenaState &arena, Session &session, uint32_t slot)
+{
+	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
+	uint64_t block_bytes = arena.geometry().block_bytes;
+	uint32_t unseen = session.nr[static_cast<size_t>(Where::Cold)] + session.nr[static_cast<size_t>(Where::Warm)];
+	uint64_t room = hot_room(input_.hot.limit_bytes);
+	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
+		Where where = arena.table.where(b);
+		if (where != Where::Cold && where != Where::Warm)
+			continue;
+		unseen--;
+		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) || arena.table.ordered(b))
+			continue;
+		if (where == Where::Warm) {
+			if (move_left_ < block_bytes)
+				continue;
+			move_left_ -= block_bytes;
+		}
+		pick(arena, b, where == Where::Cold ? Action::Prefetch : Action::Promote);
+		room -= block_bytes;
+	}
+}
+
+/* Guesses only use room that is free: they evict nothing. */
+void Planner::prefetch()
+{
+	std::vector<Pick> wishes;
+	for (auto &[id, arena] : arenas_) {
+		wishes.insert(wishes.end(), arena->to_prefetch.begin(), arena->to_prefetch.end());
+		arena->to_prefetch.clear();
+	}
+	std::stable_sort(wishes.begin(), wishes.end(),
+			 [](const Pick &a, const Pick &b) { return a.rank < b.rank; });
+	uint64_t room = hot_room(input_.hot.high_bytes);
+	for (const Pick &wish : wishes) {
+		ArenaState &arena = *arenas_.at(wish.arena);
+		uint64_t bytes = arena.geometry().block_bytes;
+		if (room < bytes)
+			break;
+		if (arena.table.where(wish.block) != Where::Cold || !arena.movable(wish.block, input_.now_ms, false) ||
+		    arena.table.ordered(wish.block) || arena.outside_window(wish.block))
+			continue;
+		pick(arena, wish.block, Action::Prefetch);
+		room -= bytes;
+	}
+	flush();
+}
+
+void Planner::promote()
+{
+	std::vector<Victim> found;
+	for (auto &[id, arena] : arenas_) {
+		for (uint32_t b : arena->to_promote)
+			found.push_back({arena.get(), b, 0, arena->score(b)});
+		arena->to_promote.clear();
+	}
+	std::sort(found.begin(), found.end(), [](const Victim &a, const Victim &b) { return a.priority > b.priority; });
+	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
+	for (const Victim &v : found) {
+		uint64_t bytes = v.arena->geometry().block_bytes;
+		if (room < bytes)
+			break;
+		if (v.arena->table.where(v.block) != Where::Warm || v.priority < options_.promote_score ||
+		    !v.arena->movable(v.block, input_.now_ms, true) || v.arena->table.ordered(v.block))
+			continue;
+		pick(*v.arena, v.block, Action::Promote);
+		room -= bytes;
+	}
+	flush();
+}
+
+/* ---- orders ---- */
+
+void Planner::pick(ArenaState &arena, uint32_t block, Action action)
+{
+	if (action == Action::Promote) /* a Prefetch counts through ordered_bytes(Cold) */
+		coming_bytes_ += arena.geometry().block_bytes;
+	arena.order(block, input_.now_ms);
+	picks_[{arena.id(), action}].push_back({arena.id(), block, next_rank_++});
+}
+
+void Planner::flush()
+{
+	for (auto &[key, picks] : picks_)
+		coalesce(key.second, std::move(picks), arenas_.at(key.first)->extent_limits(), orders_);
+	picks_.clear();
+}
+
+uint64_t Planner::ordered_bytes(Where where) const
+{
+	uint64_t bytes = 0;
+	for (const auto &[id, arena] : arenas_)
+		bytes += arena->ordered_bytes(where);
+	return bytes;
+}
+
+/* What sessions that are being woken still lack in hot, without what is on its way. */
+uint64_t Planner::waking_bytes() const
+{
+	uint64_t bytes = 0;
+	for (const auto &[id, arena] : arenas_)
+		for (const Session &session : arena->sessions)
+			if (session.wake_until_ms > input_.now_ms)
+				bytes += session.nr[static_cast<size_t>(Where::Cold)] * uint64_t{arena->geometry().block_bytes};
+	return minus(bytes, ordered_bytes(Where::Cold));
+}
+
+} // namespace cxlkv

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "core/policy.h"
+
+#include "core/arena_state.h"
+#include "core/planner.h"
+
+namespace cxlkv {
+
+struct Policy::Impl {
+	PolicyOptions options;
+	StepClock clock;
+	Arenas arenas;
+
+	ArenaState *find(uint32_t arena) const
+	{
+		auto it = arenas.find(arena);
+		return it == arenas.end() ? nullptr : it->second.get();
+	}
+};
+
+Policy::Policy(const PolicyOptions &options) : impl_(std::make_unique<Impl>())
+{
+	impl_->options = options;
+}
+
+Policy::~Policy() = default;
+
+void Policy::set_options(const PolicyOptions &options)
+{
+	impl_->options = options;
+	for (auto &[id, arena] : impl_->arenas)
+		arena->set_options(options);
+}
+
+void Policy::add_arena(uint32_t arena, const Geometry &geometry)
+{
+	impl_->arenas[arena] = std::make_unique<ArenaState>(arena, geometry, impl_->options, impl_->clock);
+}
+
+void Policy::remove_arena(uint32_t arena)
+{
+	impl_->arenas.erase(arena);
+}
+
+void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
+{
+	if (ArenaState *state = impl_->find(arena))
+		state->hint(hint, now_ms);
+}
+
+void Policy::sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms)
+{
+	if (ArenaState *state = impl_->find(arena))
+		state->sample(first, touched, written, now_ms);
+}
+
+void Policy::moved(const Extent &extent, Where where, uint64_t now_ms)
+{
+	if (ArenaState *state = impl_->find(extent.arena))
+		state->moved(extent.first, extent.nr, where, now_ms);
+}
+
+std::vector<Order> Policy::plan(const PlanInput &input)
+{
+	return Planner(impl_->arenas, impl_->options, input).run();
+}
+
+std::vector<HeadStats> Policy::heads(uint32_t arena) const
+{
+	const ArenaState *state = impl_->find(arena);
+	return state ? state->heads() : std::vector<HeadStats>();
+}
+
+Phase Policy::phase(uint32_t arena, uint32_t slot) const
+{
+	const ArenaState *state = impl_->find(arena);
+	return state ? state->phase(slot) : Phase::Unknown;
+}
+
+double Policy::score(uint32_t arena, uint32_t block) const
+{
+	const ArenaState *state = impl_->find(arena);
+	return state ? state->score(block) : 0;
+}
+
+} // namespace cxlkv

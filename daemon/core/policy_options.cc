@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Options of the policy. Each with unit and range:
+ *
+ * preset                 adaptive | paper
+ * alpha                  weight of a new score, (0, 1]
+ * decay_steps            steps, 1..1e9
+ * anchor_blocks          blocks, 0..1024
+ * prefetch_window_tokens tokens, 0..1048576; 0 = no window prefetch
+ * prefetch_layers        layers, 0..64; 0 = no look-ahead
+ * phase_ratio            reads per write, 1..1e6
+ * promote_score          0..1, above demote_score
+ * demote_score           0..1
+ * min_residency_ms       ms, 0..16000
+ * max_extent_bytes       bytes, 4096..64 MiB
+ */
+#include "core/policy.h"
+
+#include <cmath>
+
+namespace cxlkv {
+
+namespace {
+
+struct Range {
+	const char *name;
+	double value, low, high;
+};
+
+std::string number(double value)
+{
+	std::string text = std::to_string(value);
+	text.erase(text.find_last_not_of('0') + 1);
+	if (text.back() == '.')
+		text.pop_back();
+	return text;
+}
+
+} // namespace
+
+std::string check_options(const PolicyOptions &o)
+{
+	if (o.preset != "adaptive" && o.preset != "paper")
+		return "preset is \"" + o.preset + "\", allowed adaptive, paper";
+	const Range ranges[] = {
+		{"alpha", o.alpha, 1e-6, 1},
+		{"decay_steps", o.decay_steps, 1, 1e9},
+		{"anchor_blocks", double(o.anchor_blocks), 0, 1024},
+		{"prefetch_window_tokens", double(o.prefetch_window_tokens), 0, 1 << 20},
+		{"prefetch_layers", double(o.prefetch_layers), 0, 64},
+		{"phase_ratio", o.phase_ratio, 1, 1e6},
+		{"promote_score", o.promote_score, 0, 1},
+		{"demote_score", o.demote_score, 0, 1},
+		{"min_residency_ms", double(o.min_residency_ms), 0, 16000},
+		{"max_extent_bytes", double(o.max_extent_bytes), 4096, 64 << 20},
+	};
+	for (const Range &range : ranges)
+		if (!(range.value >= range.low && range.value <= range.high)) /* so that NaN fails */
+			return std::string(range.name) + " is " + number(range.value) + ", allowed " +
+			       number(range.low) + ".." + number(range.high);
+	if (o.demote_score > o.promote_score)
+		return "demote_score " + number(o.demote_score) + " is above promote_score " +
+		       number(o.promote_score) + ": blocks would move to and fro";
+	return "";
+}
+
+} // namespace cxlkv
