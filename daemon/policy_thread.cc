@@ -148,13 +148,10 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	auto room = [&](uint64_t used, uint64_t limit) {
 		return TierRoom{used, limit, limit / 1000 * options_.high_permil, limit / 1000 * options_.low_permil};
 	};
-	/* What is on its way out is not there to be ordered again. */
+	/* What is on its way out is counted as there: the policy knows its own orders. */
 	input.now_ms = now;
 	input.warm = room(warm, options_.warm_limit_bytes);
-	if (options_.warm_limit_bytes)
-		input.warm.used_bytes -= std::min(spilling, input.warm.used_bytes);
 	input.hot = room(hot, options_.hot_limit_bytes);
-	input.hot.used_bytes -= std::min(options_.warm_limit_bytes ? moving : spilling, input.hot.used_bytes);
 	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
 	input.wanted_hot_bytes = stats.wanted_bytes;
 	input.spill_budget_bytes = options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <bit>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-namespace {
+namespace
+{
 
-/* Mass from which attention to a block counts as an access; the tables of real traces use the same. */
+/* Mass from which attention to a block counts as an access; the tables of real traces use the same.
+ */
 constexpr float access_mass = 0.01f;
 /* After a refusal a block is left alone for this long, four times longer after each further one. */
 constexpr uint32_t refusal_ms = 200;
@@ -30,7 +33,8 @@ size_t as_index(Where where)
 
 } // namespace
 
-ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options, StepClock &clock)
+ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
+		       StepClock &clock)
     : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
       nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
       per_head_(geometry.blocks_per_head()), options_(options), ema_(options.alpha), clock_(clock),
@@ -130,7 +134,8 @@ void ArenaState::wish_neighbours(uint32_t block)
 	uint32_t reach = options_.prefetch_window_tokens / geometry_.tokens_per_block;
 	uint32_t last = std::min(per_head_ - 1, at + reach);
 	for (uint32_t b = at - std::min(at, reach); b <= last; b++)
-		wish_prefetch(head_first + b, double(b > at ? b - at : at - b) * geometry_.tokens_per_block);
+		wish_prefetch(head_first + b,
+			      double(b > at ? b - at : at - b) * geometry_.tokens_per_block);
 
 	uint32_t kv_heads = geometry_.nr_kv_heads;
 	uint32_t head = geometry_.head_of(block), slot = geometry_.slot_of(block);
@@ -143,7 +148,8 @@ void ArenaState::wish_neighbours(uint32_t block)
 void ArenaState::wish_prefetch(uint32_t block, double distance_tokens)
 {
 	if (table.where(block) == Where::Cold && to_prefetch.size() < max_wishes)
-		to_prefetch.push_back({id_, block, -static_cast<float>(prefetch_priority(distance_tokens))});
+		to_prefetch.push_back(
+			{id_, block, -static_cast<float>(prefetch_priority(distance_tokens))});
 }
 
 void ArenaState::position(Session &session, uint32_t slot, uint32_t position)
@@ -166,13 +172,18 @@ void ArenaState::drop_behind(uint32_t slot, uint32_t from, uint32_t to)
 		uint32_t window = geometry_.layer_window[layer];
 		if (!window || to <= window)
 			continue;
-		/* Position p attends to p - window + 1 .. p: a block is out when its last token is below. */
-		uint32_t begin = from > window ? std::min(per_head_, (from - window + 1) / tokens) : 0;
+		/* Position p attends to p - window + 1 .. p: a block is out when its last token is
+		 * below. */
+		uint32_t begin =
+			from > window ? std::min(per_head_, (from - window + 1) / tokens) : 0;
 		uint32_t end = std::min(per_head_, (to - window + 1) / tokens);
-		if (begin >= end || to_drop.size() >= max_wishes) /* then it goes when it is a victim */
+		if (begin >= end ||
+		    to_drop.size() >= max_wishes) /* then it goes when it is a victim */
 			continue;
-		for (uint32_t h = layer * geometry_.nr_kv_heads; h < (layer + 1) * geometry_.nr_kv_heads; h++)
-			to_drop.push_back({id_, geometry_.block_index(slot, h, begin), end - begin});
+		for (uint32_t h = layer * geometry_.nr_kv_heads;
+		     h < (layer + 1) * geometry_.nr_kv_heads; h++)
+			to_drop.push_back(
+				{id_, geometry_.block_index(slot, h, begin), end - begin});
 	}
 }
 
@@ -189,7 +200,8 @@ void ArenaState::pin(const cxl_kv_hint &hint, uint64_t now_ms)
 	uint32_t first = geometry_.block_index(hint.slot, hint.head, hint.block);
 	uint64_t expires = hint.lifetime_ms ? now_ms + hint.lifetime_ms : 0;
 
-	set_priority({first, hint.nr_blocks}, std::min<uint8_t>(hint.priority, CXL_KV_MAX_PRIORITY));
+	set_priority({first, hint.nr_blocks},
+		     std::min<uint8_t>(hint.priority, CXL_KV_MAX_PRIORITY));
 	for (TimedPins::Range range : pins_.set(first, hint.nr_blocks, expires))
 		set_priority(range, CXL_KV_DEFAULT_PRIORITY);
 }
@@ -206,7 +218,8 @@ void ArenaState::set_priority(TimedPins::Range range, uint8_t priority)
 		Where where = table.where(b);
 		VictimQueue::Band before = place(b, where).band;
 		table.set_priority(b, priority);
-		/* A scan lifts blocks into a later band by itself, but does not look for them there. */
+		/* A scan lifts blocks into a later band by itself, but does not look for them
+		 * there. */
 		if (resident(where) && place(b, where).band < before) {
 			table.clear_queued(b, where);
 			enqueue(b, where);
@@ -228,20 +241,23 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 		Session &session = sessions[geometry_.slot_of(block)];
 		Head &head = heads_[geometry_.head_of(block)];
 		if (session.sample_ms != now_ms) {
-			session.detector.update(session.reads, session.writes, options_.phase_ratio);
+			session.detector.update(session.reads, session.writes,
+						options_.phase_ratio);
 			session.reads = session.writes = 0;
 			session.sample_ms = now_ms;
 		}
 		bool wrote = written >> bit & 1;
 		(wrote ? session.writes : session.reads)++;
 		(wrote ? head.stats.nr_writes : head.stats.nr_reads)++;
-		/* Dense attention touches every block: where the engine reports mass, a touch says nothing. */
+		/* Dense attention touches every block: where the engine reports mass, a touch says
+		 * nothing. */
 		if (session.scored || table.where(block) == Where::Empty)
 			continue;
-		set_ema(block, ema_.update(table.ema[block], clock_.now() - table.scored[block], 1), head);
+		set_ema(block, ema_.update(table.ema[block], clock_.now() - table.scored[block], 1),
+			head);
 		access(block, session);
-		if (table.where(block) == Where::Warm && table.ema[block] >= options_.promote_score &&
-		    to_promote.size() < max_wishes)
+		if (table.where(block) == Where::Warm &&
+		    table.ema[block] >= options_.promote_score && to_promote.size() < max_wishes)
 			to_promote.push_back(block);
 	}
 }
@@ -433,7 +449,8 @@ void ArenaState::set_ema(uint32_t block, float ema, Head &head)
 /* All blocks of a head decay alike, so their sum does too. */
 void ArenaState::add_to_head(Head &head, double ema)
 {
-	head.stats.ema_sum = std::max(0.0, head.stats.ema_sum * ema_.decay(clock_.now() - head.ema_step) + ema);
+	head.stats.ema_sum =
+		std::max(0.0, head.stats.ema_sum * ema_.decay(clock_.now() - head.ema_step) + ema);
 	head.ema_step = clock_.now();
 }
 

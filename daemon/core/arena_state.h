@@ -15,14 +15,16 @@
 
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 /*
  * The clock of the policy, in decode steps. Sessions that decode side by side
  * share a step: it ends when one of them reports its second position, so the
  * clock counts the steps of the fastest session, and one that stalls ages.
  */
-class StepClock {
+class StepClock
+{
 public:
 	[[nodiscard]] uint32_t now() const { return now_; }
 
@@ -55,13 +57,13 @@ constexpr size_t nr_wheres = 5;
 
 struct Session {
 	enum class State : uint8_t { Active, Parked } state = State::Active;
-	bool scored = false;	/* the engine reports attention mass: samples do not score */
+	bool scored = false;     /* the engine reports attention mass: samples do not score */
 	bool phase_told = false; /* the engine reports the phase: samples do not decide it */
 	Phase told = Phase::Unknown;
 	uint32_t seen_step = 0;
 	uint32_t position = 0;
-	uint32_t cursor = 0;	    /* block of the slot where the last partial scan ended */
-	uint64_t parked_ms = 0;	    /* LRU order of parked sessions */
+	uint32_t cursor = 0;        /* block of the slot where the last partial scan ended */
+	uint64_t parked_ms = 0;     /* LRU order of parked sessions */
 	uint64_t wake_until_ms = 0; /* until then it is being woken: fetched, and not evicted */
 	uint64_t sample_ms = 0;
 	uint64_t reads = 0, writes = 0; /* of the interval that began at sample_ms */
@@ -71,9 +73,11 @@ struct Session {
 	[[nodiscard]] bool empty() const { return !(nr[1] | nr[2] | nr[3] | nr[4]); }
 };
 
-class ArenaState {
+class ArenaState
+{
 public:
-	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options, StepClock &clock);
+	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
+		   StepClock &clock);
 
 	void set_options(const PolicyOptions &options);
 
@@ -85,7 +89,8 @@ public:
 
 	/* An order for the block goes out; moved() is its answer. */
 	void order(uint32_t block, uint64_t now_ms);
-	/* Nothing is out for it, no refusal is fresh, and, where asked, it has been here long enough. */
+	/* Nothing is out for it, no refusal is fresh, and, where asked, it has been here long
+	 * enough. */
 	bool movable(uint32_t block, uint64_t now_ms, bool residency);
 
 	[[nodiscard]] VictimQueue::Place place(uint32_t block, Where tier) const;

@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <memory>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 /* calloc'ed: the kernel gives zero pages on first touch. */
-template <typename T> class ZeroArray {
+template <typename T> class ZeroArray
+{
 public:
 	explicit ZeroArray(size_t nr) : data_(static_cast<T *>(calloc(nr, sizeof(T))), free)
 	{
@@ -29,24 +31,38 @@ private:
 	std::unique_ptr<T, decltype(&free)> data_;
 };
 
-class BlockTable {
+class BlockTable
+{
 public:
-	explicit BlockTable(uint32_t nr) : ema(nr), scored(nr), accessed(nr), flags_(nr), priority_(nr), hold_(nr) {}
+	explicit BlockTable(uint32_t nr)
+	    : ema(nr), scored(nr), accessed(nr), flags_(nr), priority_(nr), hold_(nr)
+	{
+	}
 
 	ZeroArray<float> ema;         /* as of step scored */
 	ZeroArray<uint32_t> scored;   /* step */
 	ZeroArray<uint32_t> accessed; /* step */
 
-	[[nodiscard]] Where where(uint32_t b) const { return static_cast<Where>(flags_[b] & where_mask); }
+	[[nodiscard]] Where where(uint32_t b) const
+	{
+		return static_cast<Where>(flags_[b] & where_mask);
+	}
 	void set_where(uint32_t b, Where where)
 	{
-		flags_[b] = static_cast<uint8_t>((flags_[b] & ~where_mask) | static_cast<uint8_t>(where));
+		flags_[b] = static_cast<uint8_t>((flags_[b] & ~where_mask) |
+						 static_cast<uint8_t>(where));
 	}
 
 	/* An entry for the block exists in the hot or the warm victim queue. */
-	[[nodiscard]] bool queued(uint32_t b, Where tier) const { return flags_[b] & queued_bit(tier); }
+	[[nodiscard]] bool queued(uint32_t b, Where tier) const
+	{
+		return flags_[b] & queued_bit(tier);
+	}
 	void set_queued(uint32_t b, Where tier) { flags_[b] |= queued_bit(tier); }
-	void clear_queued(uint32_t b, Where tier) { flags_[b] &= static_cast<uint8_t>(~queued_bit(tier)); }
+	void clear_queued(uint32_t b, Where tier)
+	{
+		flags_[b] &= static_cast<uint8_t>(~queued_bit(tier));
+	}
 
 	/* An order for the block is out and not answered yet. */
 	[[nodiscard]] bool ordered(uint32_t b) const { return flags_[b] & ordered_bit; }
@@ -57,7 +73,8 @@ public:
 	[[nodiscard]] unsigned refusals(uint32_t b) const { return flags_[b] >> refusals_shift; }
 	void set_refusals(uint32_t b, unsigned nr)
 	{
-		flags_[b] = static_cast<uint8_t>((flags_[b] & ~(3u << refusals_shift)) | nr << refusals_shift);
+		flags_[b] = static_cast<uint8_t>((flags_[b] & ~(3u << refusals_shift)) |
+						 nr << refusals_shift);
 	}
 
 	[[nodiscard]] uint8_t priority(uint32_t b) const

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 
-namespace cxlkv {
-
-void coalesce(Action action, std::vector<Pick> picks, const ExtentLimits &limits, std::vector<Order> &orders)
+namespace cxlkv
 {
-	std::sort(picks.begin(), picks.end(), [](const Pick &a, const Pick &b) { return a.block < b.block; });
+
+void coalesce(Action action, std::vector<Pick> picks, const ExtentLimits &limits,
+	      std::vector<Order> &orders)
+{
+	std::sort(picks.begin(), picks.end(),
+		  [](const Pick &a, const Pick &b) { return a.block < b.block; });
 	struct Ranked {
 		Extent extent;
 		float rank;

@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 struct Pick {
 	uint32_t arena;
@@ -20,7 +21,9 @@ struct ExtentLimits {
 	uint32_t max_blocks, blocks_per_slot;
 };
 
-/* Appends to orders; picks of one arena, each block once. The best rank of its blocks ranks an extent. */
-void coalesce(Action action, std::vector<Pick> picks, const ExtentLimits &limits, std::vector<Order> &orders);
+/* Appends to orders; picks of one arena, each block once. The best rank of its blocks ranks an
+ * extent. */
+void coalesce(Action action, std::vector<Pick> picks, const ExtentLimits &limits,
+	      std::vector<Order> &orders);
 
 } // namespace cxlkv

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 std::vector<TimedPins::Range> TimedPins::set(uint32_t first, uint32_t nr, uint64_t expires_ms)
 {
@@ -25,9 +26,10 @@ std::vector<TimedPins::Range> TimedPins::set(uint32_t first, uint32_t nr, uint64
 
 	std::vector<Range> early;
 	while (pins_.size() > max_pins) {
-		auto soonest = std::min_element(pins_.begin(), pins_.end(), [](const auto &a, const auto &b) {
-			return a.second.expires_ms < b.second.expires_ms;
-		});
+		auto soonest = std::min_element(
+			pins_.begin(), pins_.end(), [](const auto &a, const auto &b) {
+				return a.second.expires_ms < b.second.expires_ms;
+			});
 		early.push_back({soonest->first, soonest->second.nr});
 		pins_.erase(soonest);
 	}

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-namespace {
+namespace
+{
 
 uint64_t minus(uint64_t a, uint64_t b)
 {
@@ -46,8 +48,8 @@ void Planner::drop()
 		std::vector<Extent> later;
 		for (const Extent &extent : arena->to_drop) {
 			for (uint32_t b = extent.first; b < extent.first + extent.nr; b++) {
-				if (arena->table.where(b) == Where::Empty || arena->table.ordered(b) ||
-				    !arena->outside_window(b))
+				if (arena->table.where(b) == Where::Empty ||
+				    arena->table.ordered(b) || !arena->outside_window(b))
 					continue;
 				if (arena->movable(b, input_.now_ms, false))
 					pick(*arena, b, Action::Drop);
@@ -66,7 +68,8 @@ void Planner::make_warm_room()
 	uint64_t used = minus(warm.used_bytes, ordered_bytes(Where::Warm));
 	if (!warm.limit_bytes || used <= warm.high_bytes)
 		return;
-	make_room(Where::Warm, used - std::min(warm.low_bytes, used), minus(used, warm.limit_bytes));
+	make_room(Where::Warm, used - std::min(warm.low_bytes, used),
+		  minus(used, warm.limit_bytes));
 	flush();
 }
 
@@ -74,7 +77,8 @@ void Planner::make_hot_room()
 {
 	const TierRoom &hot = input_.hot;
 	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + ordered_bytes(Where::Cold);
-	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) + std::min(wanted, hot.limit_bytes);
+	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) +
+			std::min(wanted, hot.limit_bytes);
 	if (used <= hot.high_bytes)
 		return;
 	make_room(Where::Hot, used - std::min(hot.low_bytes, used), minus(used, hot.limit_bytes));
@@ -110,7 +114,9 @@ uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t
 			[&](uint32_t b) {
 				if (!eligible(*arena, b, pass))
 					return;
-				uint8_t pinned = band == VictimQueue::Normal ? uint8_t{0} : arena->table.priority(b);
+				uint8_t pinned = band == VictimQueue::Normal
+							 ? uint8_t{0}
+							 : arena->table.priority(b);
 				found.push_back({arena, b, pinned, arena->priority(b)});
 				collected += block_bytes;
 			},
@@ -143,7 +149,8 @@ uint64_t Planner::take_parked(const Pass &pass, uint64_t bytes)
 	for (auto &[id, arena] : arenas_)
 		for (uint32_t slot = 0; bytes && slot < arena->sessions.size(); slot++) {
 			const Session &session = arena->sessions[slot];
-			if (session.state == Session::State::Parked && session.nr[static_cast<size_t>(pass.tier)])
+			if (session.state == Session::State::Parked &&
+			    session.nr[static_cast<size_t>(pass.tier)])
 				parked.push_back({arena.get(), slot, session.parked_ms});
 		}
 	std::stable_sort(parked.begin(), parked.end(),
@@ -170,8 +177,8 @@ uint64_t Planner::take_session(ArenaState &arena, uint32_t slot, const Pass &pas
 		if (arena.table.where(b) != pass.tier)
 			continue;
 		unseen--;
-		if (arena.table.priority(b) <= CXL_KV_DEFAULT_PRIORITY && eligible(arena, b, pass) &&
-		    take(arena, b, pass.tier))
+		if (arena.table.priority(b) <= CXL_KV_DEFAULT_PRIORITY &&
+		    eligible(arena, b, pass) && take(arena, b, pass.tier))
 			got += arena.geometry().block_bytes;
 	}
 	return got;
@@ -215,7 +222,8 @@ bool Planner::take(ArenaState &arena, uint32_t block, Where tier)
 
 uint64_t Planner::hot_room(uint64_t limit) const
 {
-	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes + ordered_bytes(Where::Cold) + coming_bytes_;
+	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes +
+			 ordered_bytes(Where::Cold) + coming_bytes_;
 	return minus(limit, taken);
 }
 
@@ -235,14 +243,16 @@ void Planner::wake_session(ArenaState &arena, Session &session, uint32_t slot)
 {
 	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
 	uint64_t block_bytes = arena.geometry().block_bytes;
-	uint32_t unseen = session.nr[static_cast<size_t>(Where::Cold)] + session.nr[static_cast<size_t>(Where::Warm)];
+	uint32_t unseen = session.nr[static_cast<size_t>(Where::Cold)] +
+			  session.nr[static_cast<size_t>(Where::Warm)];
 	uint64_t room = hot_room(input_.hot.limit_bytes);
 	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
 		Where where = arena.table.where(b);
 		if (where != Where::Cold && where != Where::Warm)
 			continue;
 		unseen--;
-		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) || arena.table.ordered(b))
+		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) ||
+		    arena.table.ordered(b))
 			continue;
 		if (where == Where::Warm) {
 			if (move_left_ < block_bytes)
@@ -270,7 +280,8 @@ void Planner::prefetch()
 		uint64_t bytes = arena.geometry().block_bytes;
 		if (room < bytes)
 			break;
-		if (arena.table.where(wish.block) != Where::Cold || !arena.movable(wish.block, input_.now_ms, false) ||
+		if (arena.table.where(wish.block) != Where::Cold ||
+		    !arena.movable(wish.block, input_.now_ms, false) ||
 		    arena.table.ordered(wish.block) || arena.outside_window(wish.block))
 			continue;
 		pick(arena, wish.block, Action::Prefetch);
@@ -287,14 +298,17 @@ void Planner::promote()
 			found.push_back({arena.get(), b, 0, arena->score(b)});
 		arena->to_promote.clear();
 	}
-	std::sort(found.begin(), found.end(), [](const Victim &a, const Victim &b) { return a.priority > b.priority; });
+	std::sort(found.begin(), found.end(),
+		  [](const Victim &a, const Victim &b) { return a.priority > b.priority; });
 	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
 	for (const Victim &v : found) {
 		uint64_t bytes = v.arena->geometry().block_bytes;
 		if (room < bytes)
 			break;
-		if (v.arena->table.where(v.block) != Where::Warm || v.priority < options_.promote_score ||
-		    !v.arena->movable(v.block, input_.now_ms, true) || v.arena->table.ordered(v.block))
+		if (v.arena->table.where(v.block) != Where::Warm ||
+		    v.priority < options_.promote_score ||
+		    !v.arena->movable(v.block, input_.now_ms, true) ||
+		    v.arena->table.ordered(v.block))
 			continue;
 		pick(*v.arena, v.block, Action::Promote);
 		room -= bytes;
@@ -315,7 +329,8 @@ void Planner::pick(ArenaState &arena, uint32_t block, Action action)
 void Planner::flush()
 {
 	for (auto &[key, picks] : picks_)
-		coalesce(key.second, std::move(picks), arenas_.at(key.first)->extent_limits(), orders_);
+		coalesce(key.second, std::move(picks), arenas_.at(key.first)->extent_limits(),
+			 orders_);
 	picks_.clear();
 }
 
@@ -334,7 +349,8 @@ uint64_t Planner::waking_bytes() const
 	for (const auto &[id, arena] : arenas_)
 		for (const Session &session : arena->sessions)
 			if (session.wake_until_ms > input_.now_ms)
-				bytes += session.nr[static_cast<size_t>(Where::Cold)] * uint64_t{arena->geometry().block_bytes};
+				bytes += session.nr[static_cast<size_t>(Where::Cold)] *
+					 uint64_t{arena->geometry().block_bytes};
 	return minus(bytes, ordered_bytes(Where::Cold));
 }
 

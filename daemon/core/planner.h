@@ -15,11 +15,13 @@
 #include <memory>
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 using Arenas = std::map<uint32_t, std::unique_ptr<ArenaState>>;
 
-class Planner {
+class Planner
+{
 public:
 	Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input);
 

@@ -4,7 +4,8 @@
 #include "core/arena_state.h"
 #include "core/planner.h"
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 struct Policy::Impl {
 	PolicyOptions options;
@@ -34,7 +35,8 @@ void Policy::set_options(const PolicyOptions &options)
 
 void Policy::add_arena(uint32_t arena, const Geometry &geometry)
 {
-	impl_->arenas[arena] = std::make_unique<ArenaState>(arena, geometry, impl_->options, impl_->clock);
+	impl_->arenas[arena] =
+		std::make_unique<ArenaState>(arena, geometry, impl_->options, impl_->clock);
 }
 
 void Policy::remove_arena(uint32_t arena)
@@ -48,7 +50,8 @@ void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
 		state->hint(hint, now_ms);
 }
 
-void Policy::sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms)
+void Policy::sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,
+		    uint64_t now_ms)
 {
 	if (ArenaState *state = impl_->find(arena))
 		state->sample(first, touched, written, now_ms);

@@ -16,14 +16,15 @@
 #include <string>
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 /* Every constant of the policy; defaults and ranges are documented in policy_options.cc. */
 struct PolicyOptions {
 	std::string preset = "adaptive"; /* adaptive | paper */
-	double alpha = 0.2;              /* EMA weight of a new score, (0, 1]; design.md section 6 */
-	double decay_steps = 1000;       /* tau of decay = 1 - exp(-age/tau), steps */
-	uint32_t anchor_blocks = 1;      /* first blocks of each head that go last */
+	double alpha = 0.2;         /* EMA weight of a new score, (0, 1]; design.md section 6 */
+	double decay_steps = 1000;  /* tau of decay = 1 - exp(-age/tau), steps */
+	uint32_t anchor_blocks = 1; /* first blocks of each head that go last */
 	uint32_t prefetch_window_tokens = 512; /* W of the window prefetch */
 	uint32_t prefetch_layers = 2;          /* k of the layer look-ahead */
 	double phase_ratio = 10;               /* reads per write that mean decode */
@@ -37,7 +38,7 @@ struct PolicyOptions {
 std::string check_options(const PolicyOptions &options);
 
 struct TierRoom {
-	uint64_t used_bytes = 0;
+	uint64_t used_bytes = 0; /* there now; what orders still out will take away is known here */
 	uint64_t limit_bytes = 0; /* 0 = the tier does not exist */
 	uint64_t high_bytes = 0;  /* above it room is made */
 	uint64_t low_bytes = 0;   /* down to it */
@@ -61,7 +62,8 @@ struct HeadStats {
 
 enum class Phase : uint8_t { Unknown, Prefill, Decode };
 
-class Policy {
+class Policy
+{
 public:
 	explicit Policy(const PolicyOptions &options);
 	~Policy();
@@ -82,8 +84,10 @@ public:
 	 */
 	void hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms);
 
-	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and range. */
-	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
+	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and
+	 * range. */
+	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,
+		    uint64_t now_ms);
 
 	/* Blocks are now there; also after a failed order (then with where they still are). */
 	void moved(const Extent &extent, Where where, uint64_t now_ms);

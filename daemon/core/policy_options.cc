@@ -18,9 +18,11 @@
 
 #include <cmath>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-namespace {
+namespace
+{
 
 struct Range {
 	const char *name;
@@ -55,9 +57,10 @@ std::string check_options(const PolicyOptions &o)
 		{"max_extent_bytes", double(o.max_extent_bytes), 4096, 64 << 20},
 	};
 	for (const Range &range : ranges)
-		if (!(range.value >= range.low && range.value <= range.high)) /* so that NaN fails */
-			return std::string(range.name) + " is " + number(range.value) + ", allowed " +
-			       number(range.low) + ".." + number(range.high);
+		if (!(range.value >= range.low &&
+		      range.value <= range.high)) /* so that NaN fails */
+			return std::string(range.name) + " is " + number(range.value) +
+			       ", allowed " + number(range.low) + ".." + number(range.high);
 	if (o.demote_score > o.promote_score)
 		return "demote_score " + number(o.demote_score) + " is above promote_score " +
 		       number(o.promote_score) + ": blocks would move to and fro";

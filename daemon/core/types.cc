@@ -5,16 +5,18 @@
 #include <algorithm>
 #include <bit>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-namespace {
+namespace
+{
 
 constexpr uint32_t page_bytes = 4096;
 
 std::string out_of_range(const char *what, uint64_t value, uint64_t low, uint64_t high)
 {
-	return std::string(what) + " is " + std::to_string(value) + ", allowed " + std::to_string(low) +
-	       ".." + std::to_string(high);
+	return std::string(what) + " is " + std::to_string(value) + ", allowed " +
+	       std::to_string(low) + ".." + std::to_string(high);
 }
 
 std::string check_counts(const Geometry &g)
@@ -46,11 +48,13 @@ std::string check_geometry(const Geometry &g)
 		return wrong;
 	if (g.tokens_per_slot % g.tokens_per_block)
 		return "tokens_per_slot " + std::to_string(g.tokens_per_slot) +
-		       " is not a multiple of tokens_per_block " + std::to_string(g.tokens_per_block);
+		       " is not a multiple of tokens_per_block " +
+		       std::to_string(g.tokens_per_block);
 	if (!std::has_single_bit(g.block_bytes) || g.block_bytes < page_bytes ||
 	    g.block_bytes > CXL_KV_MAX_BLOCK_BYTES)
-		return "block_bytes is " + std::to_string(g.block_bytes) + ", allowed a power of two in " +
-		       std::to_string(page_bytes) + ".." + std::to_string(CXL_KV_MAX_BLOCK_BYTES);
+		return "block_bytes is " + std::to_string(g.block_bytes) +
+		       ", allowed a power of two in " + std::to_string(page_bytes) + ".." +
+		       std::to_string(CXL_KV_MAX_BLOCK_BYTES);
 	/* At most 2 * 2^21 * 2^21 * 4 = 2^45. */
 	uint64_t needed = uint64_t{2} * g.tokens_per_block * g.head_dim * g.elem_bytes;
 	if (needed > g.block_bytes)
@@ -65,8 +69,8 @@ std::string check_geometry(const Geometry &g)
 		return "more than " + std::to_string(CXL_KV_MAX_BLOCKS) +
 		       " blocks: fewer slots, or more tokens a block";
 	if (g.layer_window.size() != g.nr_layers)
-		return "layer_window has " + std::to_string(g.layer_window.size()) + " entries for " +
-		       std::to_string(g.nr_layers) + " layers";
+		return "layer_window has " + std::to_string(g.layer_window.size()) +
+		       " entries for " + std::to_string(g.nr_layers) + " layers";
 	return "";
 }
 

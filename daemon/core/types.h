@@ -7,14 +7,19 @@
 #include <string>
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-/* Geometry with the counts that follow from it. Blocks are named by one index (see the UAPI header). */
+/* Geometry with the counts that follow from it. Blocks are named by one index (see the UAPI
+ * header). */
 struct Geometry : cxl_kv_geometry {
 	std::vector<uint32_t> layer_window; /* tokens, 0 = full; nr_layers entries */
 
 	[[nodiscard]] uint32_t nr_heads() const { return nr_layers * nr_kv_heads; }
-	[[nodiscard]] uint32_t blocks_per_head() const { return tokens_per_slot / tokens_per_block; }
+	[[nodiscard]] uint32_t blocks_per_head() const
+	{
+		return tokens_per_slot / tokens_per_block;
+	}
 	[[nodiscard]] uint32_t blocks_per_slot() const { return nr_heads() * blocks_per_head(); }
 	[[nodiscard]] uint32_t nr_blocks() const { return nr_slots * blocks_per_slot(); }
 	[[nodiscard]] uint64_t bytes() const { return uint64_t{nr_blocks()} * block_bytes; }
@@ -23,7 +28,10 @@ struct Geometry : cxl_kv_geometry {
 		return (slot * nr_heads() + head) * blocks_per_head() + block;
 	}
 	[[nodiscard]] uint32_t slot_of(uint32_t index) const { return index / blocks_per_slot(); }
-	[[nodiscard]] uint32_t head_of(uint32_t index) const { return index / blocks_per_head() % nr_heads(); }
+	[[nodiscard]] uint32_t head_of(uint32_t index) const
+	{
+		return index / blocks_per_head() % nr_heads();
+	}
 	[[nodiscard]] uint32_t block_of(uint32_t index) const { return index % blocks_per_head(); }
 };
 

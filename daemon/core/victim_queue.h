@@ -14,16 +14,18 @@
 #include <map>
 #include <vector>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
-class VictimQueue {
+class VictimQueue
+{
 public:
 	/* Order of leaving: a lower band is emptied before the next is looked at. */
 	enum Band : uint8_t { Low, Normal, Kept, nr_bands };
 
 	/* What is true of a block now. */
 	struct Place {
-		bool here;	 /* still in this tier */
+		bool here; /* still in this tier */
 		Band band;
 		uint32_t key;
 	};

@@ -7,7 +7,8 @@
 
 using namespace cxlkv;
 
-namespace {
+namespace
+{
 
 Geometry good()
 {
@@ -42,16 +43,25 @@ TEST(Geometry, AcceptsOrdinaryOnes)
 TEST(Geometry, NamesTheFieldThatIsOutOfRange)
 {
 	EXPECT_NE(with([](Geometry &g) { g.nr_slots = 0; }).find("nr_slots"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.nr_layers = 1025; }).find("nr_layers"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.nr_kv_heads = UINT32_MAX; }).find("nr_kv_heads"), std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.nr_layers = 1025; }).find("nr_layers"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.nr_kv_heads = UINT32_MAX; }).find("nr_kv_heads"),
+		  std::string::npos);
 	EXPECT_NE(with([](Geometry &g) { g.head_dim = 0; }).find("head_dim"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.elem_bytes = 3; }).find("elem_bytes"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.tokens_per_block = 0; }).find("tokens_per_block"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.tokens_per_slot = 2047; }).find("multiple"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 5000; }).find("block_bytes"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 2048; }).find("block_bytes"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 4 << 20; }).find("block_bytes"), std::string::npos);
-	EXPECT_NE(with([](Geometry &g) { g.layer_window.pop_back(); }).find("layer_window"), std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.elem_bytes = 3; }).find("elem_bytes"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.tokens_per_block = 0; }).find("tokens_per_block"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.tokens_per_slot = 2047; }).find("multiple"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 5000; }).find("block_bytes"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 2048; }).find("block_bytes"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.block_bytes = 4 << 20; }).find("block_bytes"),
+		  std::string::npos);
+	EXPECT_NE(with([](Geometry &g) { g.layer_window.pop_back(); }).find("layer_window"),
+		  std::string::npos);
 }
 
 TEST(Geometry, RefusesBlocksThatDoNotHoldTheirTokens)

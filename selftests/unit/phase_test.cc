@@ -5,7 +5,8 @@
 
 using namespace cxlkv;
 
-namespace {
+namespace
+{
 
 Phase after(uint64_t reads, uint64_t writes, int intervals)
 {

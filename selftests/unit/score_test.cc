@@ -8,7 +8,8 @@
 
 using namespace cxlkv;
 
-namespace {
+namespace
+{
 
 double rounded(double value, int digits)
 {
