@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Latency histogram: 16 buckets an octave (error at most 6 %), no allocation,
- * one writer or many, read by any thread. Unit is the caller's (we use ns).
- */
+/* Counts of durations in buckets that grow by 1/8: percentiles within 12 % at a few KiB. */
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -14,53 +10,46 @@ namespace cxlkv {
 
 class Histogram {
 public:
-	void add(uint64_t value) { buckets_[bucket_of(value)].fetch_add(1, std::memory_order_relaxed); }
-
-	[[nodiscard]] uint64_t count() const
+	void add(uint64_t value, uint64_t nr = 1)
 	{
-		uint64_t sum = 0;
-		for (const auto &bucket : buckets_)
-			sum += bucket.load(std::memory_order_relaxed);
-		return sum;
+		counts_[bucket(value)] += nr;
+		nr_ += nr;
 	}
 
-	/* Upper edge of the bucket that holds the given fraction (0..1) of values; 0 where there are none. */
-	[[nodiscard]] uint64_t quantile(double fraction) const
+	/* Upper edge of the bucket that holds the permille-th of 1,000 values; 0 when there is none. */
+	[[nodiscard]] uint64_t permille(uint32_t permille) const
 	{
-		auto rank = static_cast<uint64_t>(fraction * static_cast<double>(count()));
-		uint64_t seen = 0;
-		uint64_t last = 0;
-		for (uint32_t i = 0; i < buckets_.size(); i++) {
-			uint64_t n = buckets_[i].load(std::memory_order_relaxed);
-			if (!n)
-				continue;
-			seen += n;
-			last = upper_edge(i);
-			if (seen > rank)
-				break;
+		if (!nr_)
+			return 0;
+		uint64_t rank = (nr_ * permille + 999) / 1000, seen = 0;
+		for (uint32_t i = 0; i < counts_.size(); i++) {
+			seen += counts_[i];
+			if (seen >= rank)
+				return upper_edge(i);
 		}
-		return last;
+		return upper_edge(counts_.size() - 1);
 	}
 
 private:
-	static constexpr uint32_t kSub = 16;
-
-	static uint32_t bucket_of(uint64_t value)
+	/* Below 8 a bucket a value; above, the top bit and the three bits below it. */
+	static uint32_t bucket(uint64_t value)
 	{
-		if (value < kSub)
+		if (value < 8)
 			return static_cast<uint32_t>(value);
-		auto shift = static_cast<uint32_t>(std::bit_width(value)) - 5;
-		return (shift + 1) * kSub + static_cast<uint32_t>((value >> shift) - kSub);
-	}
-	static uint64_t upper_edge(uint32_t bucket)
-	{
-		if (bucket < kSub)
-			return bucket;
-		uint32_t shift = bucket / kSub - 1;
-		return ((uint64_t{bucket % kSub} + kSub + 1) << shift) - 1;
+		auto shift = static_cast<uint32_t>(std::bit_width(value)) - 4;
+		return (shift << 3) + static_cast<uint32_t>(value >> shift);
 	}
 
-	std::array<std::atomic<uint64_t>, 61 * kSub> buckets_{};
+	static uint64_t upper_edge(uint64_t index)
+	{
+		if (index < 8)
+			return index;
+		uint64_t shift = (index - 8) >> 3;
+		return (((index - (shift << 3)) + 1) << shift) - 1;
+	}
+
+	std::array<uint64_t, 61 * 8 + 8> counts_{};
+	uint64_t nr_ = 0;
 };
 
 } // namespace cxlkv

@@ -50,10 +50,27 @@ public:
 
 	[[nodiscard]] int memory_fd() const { return files_.memory.get(); }
 	[[nodiscard]] int uffd() const { return files_.uffd.get(); }
+	/*
+	 * The daemon's mapping. A hole in it is SIGBUS to a load, EFAULT to a system
+	 * call; and the client can punch holes whenever it likes, so touch it by
+	 * system calls only (MADV_POPULATE_READ, pread of the memfd).
+	 */
 	[[nodiscard]] std::byte *base() const { return memory_.data(); }
-	[[nodiscard]] std::atomic<uint64_t> &word(uint32_t block) const { return table_words_[block]; }
+	[[nodiscard]] uint64_t offset(uint32_t block) const { return uint64_t{block} * geometry.block_bytes; }
+	[[nodiscard]] uint64_t client_address(uint32_t block) const { return options.client_base + offset(block); }
 
-	/* Copies at most max new hints out of the ring; counts what was garbage. Policy thread only. */
+	/* The shared word. The client may have written anything here. */
+	[[nodiscard]] uint64_t word(uint32_t block) const { return words_[block].load(std::memory_order_acquire); }
+	[[nodiscard]] bool leased(uint32_t block) const { return word(block) & CXL_KV_WORD_LEASES_MASK; }
+	/* Tells the client, and leaves the lease count as it is. */
+	void publish(uint32_t block, cxl_kv_state state, bool clean = false);
+	/* The same in one step with the check that nobody holds a lease; false, and no change, if one does. */
+	[[nodiscard]] bool publish_unleased(uint32_t block, cxl_kv_state state);
+
+	/*
+	 * At most max new hints, each copied once and then validated; what was
+	 * garbage is counted and left out. Policy thread only.
+	 */
 	std::vector<cxl_kv_hint> drain_hints(size_t max);
 
 	/*
@@ -63,9 +80,9 @@ public:
 	 */
 	[[nodiscard]] Where where(uint32_t block) const
 	{
-		return static_cast<Where>(where_[block].load(std::memory_order_acquire) & 0x7f);
+		return static_cast<Where>(where_[block].load(std::memory_order_acquire) & ~busy_bit);
 	}
-	void set_where(uint32_t block, Where where);
+	void set_where(uint32_t block, Where where); /* also the word's TIER */
 	/* Claims a block for a move or a spill: false when somebody has it. The other one waits or gives up. */
 	bool try_busy(uint32_t block);
 	void clear_busy(uint32_t block);
@@ -78,14 +95,18 @@ public:
 	std::atomic<uint64_t> nr_hints{0}, nr_bad_hints{0};
 
 private:
-	Arena(const Geometry &geometry, ArenaOptions options);
+	static constexpr uint8_t busy_bit = 0x80;
+
+	Arena(const Geometry &arena_geometry, ArenaFiles files, ArenaOptions arena_options);
+	Result<> map_memory();
+	Result<> map_shared();
+	[[nodiscard]] bool hint_ok(const cxl_kv_hint &hint) const;
 
 	ArenaFiles files_;
 	Mapping memory_, table_, ring_;
 	Fd guard_;
-	std::atomic<uint64_t> *table_words_ = nullptr;
+	std::atomic<uint64_t> *words_ = nullptr;
 	std::unique_ptr<std::atomic<uint8_t>[]> where_; /* Where | busy bit 0x80 */
-	uint32_t ring_tail_ = 0;
 };
 
 } // namespace cxlkv

@@ -53,6 +53,7 @@ struct FaultServerOptions {
 	uint64_t hot_limit_bytes = 0;   /* makes and fetches wait for room below it (hot + warm limits) */
 	uint64_t max_restore_bytes = 64u << 20; /* in flight */
 	uint32_t max_spills = 16;       /* extents in flight */
+	uint32_t extent_bytes = 1u << 20; /* as StoreOptions: longest I/O; a block must fit */
 };
 
 /* Monotonic counters; read by any thread. */
