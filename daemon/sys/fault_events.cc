@@ -76,13 +76,12 @@ void FaultEvents::missing(ServedArena &served, uint32_t block, uint64_t address)
 	case BlockState::Clean:
 	case BlockState::Spilling:
 	case BlockState::Aborted:
-		if (!served.is_hole(address - served.arena().options.client_base, uffd::page_bytes)) {
-			served.wake(block, 1);
-			return;
-		}
-		/* The client punched its own file. What was there is gone, and waking would not end. */
-		if (served.state(block) == BlockState::Resident || served.state(block) == BlockState::Clean)
+		/* A hole: the client punched its own file. What was there is gone, and waking would not end. */
+		if (served.state(block) != BlockState::Spilling && served.state(block) != BlockState::Aborted &&
+		    served.is_hole(address - served.arena().options.client_base, uffd::page_bytes))
 			restorer_.lose(served, block);
+		else
+			served.wake(block, 1);
 		return;
 	default:
 		not_in_memory(served, block);
@@ -114,10 +113,9 @@ void FaultEvents::not_in_memory(ServedArena &served, uint32_t block)
 	switch (served.state(block)) {
 	case BlockState::Empty:
 	case BlockState::Making:
-		/* A demand fault never waits for room. */
-		if (served.zero(block, 1))
-			return;
-		served.set_state(block, BlockState::Resident);
+		/* A demand fault never waits for room. Without memory just now, it comes again. */
+		if (!served.zero(block, 1))
+			served.set_state(block, BlockState::Resident);
 		served.wake(block, 1);
 		return;
 	case BlockState::Cold:

@@ -36,7 +36,7 @@ public:
 	/* Forgets what is queued for the arena. */
 	void forget(ServedArena &served);
 
-	[[nodiscard]] bool idle() const { return reads_.empty() && demanded_.empty() && retries_.empty(); }
+	[[nodiscard]] uint32_t nr_in_flight() const { return static_cast<uint32_t>(reads_.size()); }
 	/* When to call pump() though nothing happened; 0 = no need. */
 	[[nodiscard]] uint64_t retry_at_ns() const { return retries_.empty() ? 0 : retry_at_ns_; }
 

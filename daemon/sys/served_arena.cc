@@ -139,6 +139,12 @@ int ServedArena::zero(uint32_t first, uint32_t nr)
 	return noted(err);
 }
 
+int ServedArena::fill_zero(uint32_t block)
+{
+	int err = uffd::zeropage(arena_->uffd(), arena_->client_address(block), block_bytes());
+	return err == EEXIST ? 0 : noted(err);
+}
+
 int ServedArena::copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect, uint64_t *nr_existing)
 {
 	return noted(uffd::copy(arena_->uffd(), arena_->client_address(first), from, uint64_t{nr} * block_bytes(),

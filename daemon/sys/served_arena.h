@@ -56,6 +56,8 @@ public:
 	int wake(uint32_t first, uint32_t nr);
 	/* Zeroed pages, whatever was there. */
 	int zero(uint32_t first, uint32_t nr);
+	/* Zeroed pages where there are none. */
+	int fill_zero(uint32_t block);
 	/* Fills holes; *nr_existing = pages that were there and were left alone. */
 	int copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect, uint64_t *nr_existing);
 	/* Writes over whatever is there, and maps it. */

@@ -7,7 +7,6 @@
  */
 #include "sys/spill.h"
 
-#include "base/log.h"
 #include "sys/buffers.h"
 
 namespace cxlkv {
@@ -18,19 +17,22 @@ Spiller::Spiller(SpillStore &store, Ledger &ledger, const FaultServerOptions &op
 {
 }
 
-void Spiller::pump()
+bool Spiller::pump()
 {
-	for (uint32_t i = 0; i < max_starts && can_start(); i++) {
+	for (uint32_t i = 0; i < max_starts; i++) {
+		if (queue_.empty() || in_flight_.size() >= options_.max_spills)
+			return false;
 		JobPtr job = queue_.front();
 		Bounce buffer = take_spare_buffer(store_);
 		if (!buffer.data)
-			return; /* until a completion */
+			return false; /* until a completion */
 		job->nr_open++; /* keeps the job while it starts */
 		start(job, buffer);
 		if (job->at_end())
 			queue_.pop_front();
 		release(job);
 	}
+	return true;
 }
 
 void Spiller::release(const JobPtr &job)

@@ -21,8 +21,8 @@ public:
 		std::function<void(ServedArena &)> drain, std::function<void(JobPtr)> on_done);
 
 	void enqueue(JobPtr job) { queue_.push_back(std::move(job)); }
-	/* Starts what the limits allow; a bounded amount of work. */
-	void pump();
+	/* Starts what the limits allow; a bounded amount of work. True: call again soon. */
+	bool pump();
 	void complete(StoreCompletion &&completion);
 
 	/* The client wrote, or must be able to: pages stay, and the store's copy no longer counts. */
@@ -31,7 +31,6 @@ public:
 	void cancel(const ServedArena *served, int error);
 
 	[[nodiscard]] uint32_t nr_in_flight() const { return static_cast<uint32_t>(in_flight_.size()); }
-	[[nodiscard]] bool can_start() const { return !queue_.empty() && in_flight_.size() < options_.max_spills; }
 
 private:
 	struct Spill {

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Admission and deadlines. What an admitted job then does: room_jobs.cc. */
+#include "sys/room.h"
+
+#include <algorithm>
+
+namespace cxlkv {
+
+Room::Room(Ledger &ledger, Spiller &spiller, Restorer &restorer, SpillStore &store,
+	   const FaultServerOptions &options, std::function<uint64_t()> used, std::function<void(JobPtr)> on_done)
+    : ledger_(ledger), spiller_(spiller), restorer_(restorer), store_(store), options_(options),
+      used_(std::move(used)), on_done_(std::move(on_done))
+{
+}
+
+bool Room::needs_room(Request::Kind kind, BlockState state)
+{
+	if (kind == Request::Kind::Make)
+		return state == BlockState::Empty || state == BlockState::Lost;
+	return kind != Request::Kind::Drop && state == BlockState::Cold;
+}
+
+/* Bytes the job would bring into memory; fails it where a block cannot be had at all. */
+uint64_t Room::need(Job &job) const
+{
+	const ServedArena &served = *job.served;
+	uint64_t nr = 0;
+
+	for (const Extent &extent : job.request.extents) {
+		for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
+			BlockState state = served.state(block);
+			nr += needs_room(job.request.kind, state);
+			if (job.request.kind == Request::Kind::Drop && served.arena().leased(block))
+				job.fail(EBUSY, block);
+			if (job.request.kind != Request::Kind::Fetch)
+				continue;
+			if (state == BlockState::Lost)
+				job.fail(EIO, block);
+			if (state == BlockState::Empty)
+				job.fail(ENODATA, block);
+		}
+	}
+	return nr * served.block_bytes();
+}
+
+bool Room::fits(uint64_t bytes) const
+{
+	uint64_t limit = options_.hot_limit_bytes;
+
+	return !bytes || !limit || used_() + ledger_.reserved_bytes + bytes <= limit;
+}
+
+void Room::enqueue(JobPtr job)
+{
+	uint64_t bytes = need(*job);
+	bool waits = job->request.kind == Request::Kind::Make || job->request.kind == Request::Kind::Fetch;
+	bool hopeless = options_.hot_limit_bytes && bytes > options_.hot_limit_bytes;
+
+	if (job->outcome.error) {
+		on_done_(job);
+	} else if (fits(bytes) && (!bytes || waiting_.empty())) {
+		admit(job);
+	} else if (waits && !hopeless && !job->expired(now_ns())) {
+		waiting_.push_back({std::move(job), bytes});
+		ledger_.stats.wanted_bytes += bytes;
+		if (want_room_)
+			want_room_();
+	} else {
+		job->fail(EBUSY, job->block());
+		ledger_.stats.nr_no_room++;
+		on_done_(job);
+	}
+}
+
+/* Reserves the full set. From here on the blocks are on their way, whoever else wants them. */
+void Room::admit(JobPtr job)
+{
+	ServedArena &served = *job->served;
+
+	for (const Extent &extent : job->request.extents) {
+		for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
+			if (job->request.kind == Request::Kind::Fetch && served.state(block) == BlockState::Spilling)
+				spiller_.make_writable(served, block);
+			if (!needs_room(job->request.kind, served.state(block)))
+				continue;
+			if (job->request.kind == Request::Kind::Make)
+				begin_make(served, block);
+			else
+				restorer_.fetch(served, block, job->start_ns);
+		}
+	}
+	active_.push_back(std::move(job));
+}
+
+bool Room::try_admit_first()
+{
+	if (waiting_.empty())
+		return false;
+	Waiting &first = waiting_.front();
+	uint64_t bytes = need(*first.job);
+	if (!first.job->outcome.error && !fits(bytes))
+		return false;
+	JobPtr job = std::move(first.job);
+	ledger_.stats.wanted_bytes -= first.bytes;
+	waiting_.pop_front();
+	if (job->outcome.error)
+		on_done_(job);
+	else
+		admit(job);
+	return true;
+}
+
+void Room::expire(uint64_t now)
+{
+	auto late = [&](const JobPtr &job) {
+		if (!job->expired(now))
+			return false;
+		job->fail(EBUSY, job->at_end() ? 0 : job->block());
+		ledger_.stats.nr_no_room++;
+		take_back(*job);
+		on_done_(job);
+		return true;
+	};
+	std::erase_if(waiting_, [&](Waiting &waiting) {
+		if (!late(waiting.job))
+			return false;
+		ledger_.stats.wanted_bytes -= waiting.bytes;
+		return true;
+	});
+	active_.remove_if(late);
+}
+
+/* Gives up what the job still holds. Another job that wants a block queues it again when it gets there. */
+void Room::take_back(Job &job)
+{
+	for (; !job.at_end(); job.advance(1)) {
+		if (job.request.kind == Request::Kind::Make && job.served->state(job.block()) == BlockState::Making)
+			job.served->set_state(job.block(), BlockState::Empty);
+		else
+			restorer_.unqueue(*job.served, job.block());
+	}
+}
+
+bool Room::pump()
+{
+	uint64_t budget = slice_bytes;
+	bool more = false;
+
+	expire(now_ns());
+	while (try_admit_first())
+		;
+	busy_ = false;
+	active_.remove_if([&](const JobPtr &job) {
+		Step step = advance(*job, &budget);
+		more |= step == Step::Again;
+		if (step != Step::Done)
+			return false;
+		on_done_(job);
+		return true;
+	});
+	return more;
+}
+
+void Room::cancel(const ServedArena *served, int error)
+{
+	auto ours = [&](const JobPtr &job) {
+		if (served && job->served != served)
+			return false;
+		job->fail(error, job->at_end() ? 0 : job->block());
+		take_back(*job);
+		on_done_(job);
+		return true;
+	};
+	std::erase_if(waiting_, [&](Waiting &waiting) {
+		if (!ours(waiting.job))
+			return false;
+		ledger_.stats.wanted_bytes -= waiting.bytes;
+		return true;
+	});
+	active_.remove_if(ours);
+}
+
+uint64_t Room::wakeup_ns() const
+{
+	uint64_t at = busy_ ? now_ns() + busy_retry_ns : 0;
+	auto sooner = [&at](const JobPtr &job) {
+		uint64_t deadline = job->request.deadline_ns;
+		if (deadline && (!at || deadline < at))
+			at = deadline;
+	};
+
+	for (const Waiting &waiting : waiting_)
+		sooner(waiting.job);
+	for (const JobPtr &job : active_)
+		sooner(job);
+	return at;
+}
+
+} // namespace cxlkv
