@@ -60,8 +60,11 @@ public:
 	[[nodiscard]] uint64_t client_address(uint32_t block) const { return options.client_base + offset(block); }
 
 	/* The shared word. The client may have written anything here. */
-	[[nodiscard]] uint64_t word(uint32_t block) const { return words_[block].load(std::memory_order_acquire); }
-	[[nodiscard]] bool leased(uint32_t block) const { return word(block) & CXL_KV_WORD_LEASES_MASK; }
+	[[nodiscard]] std::atomic<uint64_t> &word(uint32_t block) const { return words_[block]; }
+	[[nodiscard]] bool leased(uint32_t block) const
+	{
+		return words_[block].load(std::memory_order_acquire) & CXL_KV_WORD_LEASES_MASK;
+	}
 	/* Tells the client, and leaves the lease count as it is. */
 	void publish(uint32_t block, cxl_kv_state state, bool clean = false);
 	/* The same in one step with the check that nobody holds a lease; false, and no change, if one does. */

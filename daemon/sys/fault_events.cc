@@ -76,12 +76,14 @@ void FaultEvents::missing(ServedArena &served, uint32_t block, uint64_t address)
 	case BlockState::Clean:
 	case BlockState::Spilling:
 	case BlockState::Aborted:
-		/* A hole: the client punched its own file. What was there is gone, and waking would not end. */
-		if (served.state(block) != BlockState::Spilling && served.state(block) != BlockState::Aborted &&
-		    served.is_hole(address - served.arena().options.client_base, uffd::page_bytes))
+		if (served.is_hole(address - served.arena().options.client_base, uffd::page_bytes) &&
+		    served.arena().try_busy(block)) {
+			/* The client punched its own file. What was there is gone, and waking would not end. */
 			restorer_.lose(served, block);
-		else
+			served.arena().clear_busy(block);
+		} else {
 			served.wake(block, 1);
+		}
 		return;
 	default:
 		not_in_memory(served, block);
