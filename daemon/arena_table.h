@@ -17,6 +17,7 @@ namespace cxlkv {
 struct ArenaEntry {
 	std::shared_ptr<Arena> arena;
 	std::atomic<uint64_t> connection{0}; /* 0: its client's connection broke; it may come back */
+	uint64_t module_id = 0; /* the module's number of the arena; 0 in native mode */
 	Fd pidfd;                /* readable when the client is dead */
 	std::vector<std::atomic<bool>> open_slots;
 };

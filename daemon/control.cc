@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "control.h"
 
-#include "base/log.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <poll.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 namespace cxlkv {
 
@@ -19,16 +13,6 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kMaxRanges = 4096;
-/* A client whose connection broke, but that lives, may register again within this time. */
-constexpr uint64_t kReturnNs = 30ull * 1000000000;
-
-uint64_t now_ns()
-{
-	timespec t{};
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
-}
-
 std::optional<uint32_t> get_u32(const json &in, const char *name)
 {
 	auto it = in.find(name);
@@ -61,7 +45,7 @@ std::string get_text(const json &in, const char *name)
 uint64_t deadline_of(const json &in)
 {
 	auto ms = get_u32(in, "deadline_ms");
-	return ms ? now_ns() + uint64_t{*ms} * 1000000 : 0;
+	return ms ? monotonic_ns() + uint64_t{*ms} * 1000000 : 0;
 }
 
 std::optional<Geometry> get_geometry(const json &in)
@@ -120,23 +104,6 @@ std::optional<std::vector<Extent>> get_ranges(const json &in, const Arena &arena
 	return extents;
 }
 
-/* The blocks of a session that exist, as runs. */
-std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
-{
-	std::vector<Extent> extents;
-	uint32_t begin = slot * arena.geometry.blocks_per_slot(), end = begin + arena.geometry.blocks_per_slot();
-
-	for (uint32_t block = begin; block < end; block++) {
-		if (arena.where(block) == Where::Empty)
-			continue;
-		if (!extents.empty() && extents.back().first + extents.back().nr == block)
-			extents.back().nr++;
-		else
-			extents.push_back({arena.options.number, block, 1});
-	}
-	return extents;
-}
-
 } // namespace
 
 /* Where an answer goes. Copied into callbacks; the peer may be gone by the time it is used. */
@@ -158,6 +125,13 @@ struct Answer {
 		fields["error"] = name ? name : "EIO";
 		fields["message"] = message;
 		socket->reply(connection, fields.dump());
+	}
+	void registered(const Result<std::shared_ptr<ArenaEntry>> &result) const
+	{
+		if (!result)
+			return fail(result.error().code, result.error().what);
+		const ArenaOptions &options = (*result)->arena->options;
+		ok({{"arena", options.number}, {"key", std::to_string(options.key)}});
 	}
 	void outcome(const Outcome &o) const
 	{
@@ -190,7 +164,7 @@ Control::Control(const Parts &parts, std::function<json()> status) : parts_(part
 ControlSocket::Handler Control::handler()
 {
 	return {[this](const Peer &peer, const std::string &text, Files &files) { return line(peer, text, files); },
-		[this](const Peer &peer) { hangup(peer); }};
+		[this](const Peer &peer) { parts_.registry.hangup(peer); }};
 }
 
 bool Control::line(const Peer &peer, const std::string &text, Files &files)
@@ -222,12 +196,15 @@ void Control::op_hello(const Peer &, const json &in, Answer answer, Files &)
 	if (version && *version != CXL_KV_ABI_VERSION)
 		return answer.fail(EPROTO, fmt::format("this daemon speaks version {}, the client {}", CXL_KV_ABI_VERSION,
 						       *version));
-	answer.ok({{"version", CXL_KV_ABI_VERSION}, {"daemon", CXL_KV_VERSION}, {"mode", "native"}},
+	answer.ok({{"version", CXL_KV_ABI_VERSION}, {"daemon", CXL_KV_VERSION}, {"mode", parts_.registry.module_fd() >= 0 ? "module" : "native"}},
 		  parts_.uffd_device);
 }
 
 void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
 {
+	if (auto module_id = get_u32(in, "module_arena"))
+		return parts_.registry.claim(peer, *module_id, get_text(in, "name").substr(0, 64),
+					     [answer](const auto &result) { answer.registered(result); });
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");
@@ -245,55 +222,13 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	if (taken.size() != 4)
 		return answer.fail(EINVAL, "register needs four files: memory, userfaultfd, table, ring");
 
-	for (const auto &entry : parts_.arenas.all()) {
-		if (!key || entry->arena->options.key != *key)
-			continue;
-		if (entry->connection || entry->arena->options.pid != peer.pid)
-			return answer.fail(EEXIST, "an arena with this key is being served");
-		/* The same client after its connection broke: it takes up where it was. */
-		entry->connection = peer.connection;
-		return answer.ok({{"arena", entry->arena->options.number}, {"key", std::to_string(*key)}});
-	}
 	ArenaOptions options;
-	options.number = parts_.arenas.reserve_number();
-	options.pid = peer.pid;
 	options.client_base = *base;
 	options.ring_entries = *ring_entries;
 	options.name = get_text(in, "name").substr(0, 64);
-	if (key)
-		options.key = *key;
-	else if (getrandom(&options.key, sizeof(options.key), 0) != sizeof(options.key))
-		return answer.fail(EIO, "no random key");
-	auto arena = Arena::create(*geometry,
-				   {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]), std::move(taken[3])},
-				   options);
-	if (!arena)
-		return answer.fail(arena.error().code, arena.error().what);
-
-	auto entry = std::make_shared<ArenaEntry>();
-	entry->arena = *arena;
-	entry->connection = peer.connection;
-	entry->pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-	entry->open_slots = std::vector<std::atomic<bool>>(geometry->nr_slots);
-	parts_.arenas.add(entry);
-	Request request{};
-	request.kind = Request::Kind::Attach;
-	request.arena = *arena;
-	request.done = [this, answer, entry](const Outcome &o) {
-		if (o.error) {
-			parts_.arenas.remove(entry->arena->options.number);
-			return answer.outcome(o);
-		}
-		parts_.policy.attach(entry->arena);
-		/* After a restart of ours: a session with blocks was open. */
-		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
-			entry->open_slots[slot] = !made_blocks(*entry->arena, slot).empty();
-		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", entry->arena->options.number,
-			 entry->arena->options.pid, entry->arena->options.name, entry->arena->geometry.nr_slots,
-			 entry->arena->geometry.bytes() >> 20);
-		answer.ok({{"arena", entry->arena->options.number}, {"key", std::to_string(entry->arena->options.key)}});
-	};
-	parts_.faults.submit(std::move(request));
+	parts_.registry.add(peer, *geometry,
+			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]), std::move(taken[3])},
+			    std::move(options), key, [answer](const auto &result) { answer.registered(result); });
 }
 
 /* The arena named in the request, where it belongs to this connection; else answers and returns null. */
@@ -311,7 +246,7 @@ std::shared_ptr<ArenaEntry> Control::own_arena(const Peer &peer, const json &in,
 void Control::op_unregister(const Peer &peer, const json &in, Answer answer, Files &)
 {
 	if (auto entry = own_arena(peer, in, answer))
-		drop_arena(entry, "unregistered", [answer] { answer.ok(); });
+		parts_.registry.drop(entry, "unregistered", [answer] { answer.ok(); });
 }
 
 void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in, const Answer &answer)
@@ -408,9 +343,9 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	request.extents = made_blocks(*entry->arena, *slot);
 	request.deadline_ns = deadline_of(in);
 	bool answer_later = wait->get<bool>();
-	request.done = [this, answer, answer_later, arena = entry->arena, begin = now_ns(),
+	request.done = [this, answer, answer_later, arena = entry->arena, begin = monotonic_ns(),
 			extents = request.extents](const Outcome &o) {
-		wakes_ns.add(now_ns() - begin);
+		wakes_ns.add(monotonic_ns() - begin);
 		for (const Extent &extent : extents)
 			parts_.policy.recheck(arena, extent);
 		if (answer_later)
@@ -490,61 +425,6 @@ void Control::op_heads(const Peer &, const json &in, Answer answer, Files &)
 	answer.ok({{"layers", entry->arena->geometry.nr_layers},
 		   {"kv_heads", entry->arena->geometry.nr_kv_heads},
 		   {"heads", heads}});
-}
-
-void Control::hangup(const Peer &peer)
-{
-	for (const auto &entry : parts_.arenas.all()) {
-		if (entry->connection != peer.connection)
-			continue;
-		entry->connection = 0;
-		orphans_.push_back({entry->arena->options.number, now_ns() + kReturnNs});
-	}
-	reap();
-}
-
-void Control::reap()
-{
-	std::erase_if(orphans_, [&](const Orphan &orphan) {
-		auto entry = parts_.arenas.find(orphan.arena);
-		if (!entry || entry->connection)
-			return true; /* dropped, or back */
-		pollfd dead{entry->pidfd.get(), POLLIN, 0};
-		bool is_dead = !entry->pidfd || ::poll(&dead, 1, 0) == 1;
-		if (!is_dead && now_ns() < orphan.deadline_ns)
-			return false;
-		drop_arena(entry, is_dead ? "client died" : "client did not come back");
-		return true;
-	});
-}
-
-void Control::drop_arena(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done)
-{
-	uint32_t number = entry->arena->options.number;
-
-	if (!parts_.arenas.remove(number))
-		return;
-	parts_.policy.detach(number);
-	log_info("arena {}: {}", number, why);
-	Request request{};
-	request.kind = Request::Kind::Detach;
-	request.arena = entry->arena;
-	request.done = [done](const Outcome &) {
-		if (done)
-			done();
-	};
-	parts_.faults.submit(std::move(request));
-}
-
-void Control::detach_all()
-{
-	for (const auto &entry : parts_.arenas.all()) {
-		Request request{};
-		request.kind = Request::Kind::Detach;
-		request.arena = entry->arena;
-		request.keep = true;
-		parts_.faults.submit(std::move(request));
-	}
 }
 
 } // namespace cxlkv

@@ -9,6 +9,7 @@
 #include "arena_table.h"
 #include "base/histogram.h"
 #include "policy_thread.h"
+#include "registry.h"
 #include "sys/control_socket.h"
 #include "sys/fault_server.h"
 
@@ -26,6 +27,7 @@ public:
 		ArenaTable &arenas;
 		FaultServer &faults;
 		PolicyThread &policy;
+		Registry &registry;
 		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
 	};
 
@@ -33,11 +35,6 @@ public:
 	Control(const Parts &parts, std::function<nlohmann::json()> status);
 
 	[[nodiscard]] ControlSocket::Handler handler();
-	/* Drops arenas whose client died or has not come back; call about once a second. */
-	void reap();
-	/* Detaches every arena but keeps its records: the clients will meet the next manager. */
-	void detach_all();
-
 	Histogram wakes_ns; /* wake to all blocks resident */
 
 private:
@@ -50,7 +47,6 @@ private:
 	static const OpEntry kOps[];
 
 	bool line(const Peer &peer, const std::string &text, Files &files);
-	void hangup(const Peer &peer);
 
 	void op_hello(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_register(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
@@ -67,16 +63,10 @@ private:
 
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in, const Answer &answer);
 	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in, const Answer &answer);
-	void drop_arena(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done = {});
 	void session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
-	struct Orphan {
-		uint32_t arena;
-		uint64_t deadline_ns;
-	};
-	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };
 
 } // namespace cxlkv

@@ -75,17 +75,22 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 }
 
 /* The control loop, until a signal or until the I/O thread gave up. */
-Result<> serve(ControlSocket &socket, Control &control, const Fd &signals, const std::atomic<bool> &failed)
+Result<> serve(ControlSocket &socket, Control &control, Registry &registry, const Fd &signals, const std::atomic<bool> &failed)
 {
 	auto handler = control.handler();
 	auto last_reap = std::chrono::steady_clock::now();
 
+	for (int fd : {signals.get(), registry.module_fd()})
+		if (fd >= 0)
+			if (auto watched = socket.also_wake_on(fd); !watched)
+				return watched;
 	while (!failed) {
-		if (auto polled = socket.poll(handler, 250); !polled)
+		if (auto polled = socket.poll(handler, 1000); !polled)
 			return polled;
+		registry.serve_module();
 		auto now = std::chrono::steady_clock::now();
-		if (now - last_reap > std::chrono::seconds(1)) {
-			control.reap();
+		if (now - last_reap >= std::chrono::seconds(1)) {
+			registry.reap();
 			sd_notify(0, "WATCHDOG=1");
 			last_reap = now;
 		}
@@ -96,6 +101,19 @@ Result<> serve(ControlSocket &socket, Control &control, const Fd &signals, const
 		}
 	}
 	return error(EIO, "the I/O thread gave up");
+}
+
+/* Null: native mode. Why, unless the module simply is not there, goes into the warnings. */
+std::unique_ptr<KmodDevice> attach_module(std::vector<std::string> &warnings)
+{
+	auto module = KmodDevice::attach();
+	if (module)
+		return std::move(*module);
+	if (module.error().code != ENOENT) {
+		log_warning("{}; going on in native mode", module.error().what);
+		warnings.push_back(module.error().what + "; native mode");
+	}
+	return nullptr;
 }
 
 Result<> run(const Options &options)
@@ -127,7 +145,8 @@ Result<> run(const Options &options)
 	timespec start{};
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	std::function<nlohmann::json()> status;
-	Control control({**socket, arenas, **faults, policy, uffd_device.get()}, [&] { return status(); });
+	Registry registry(arenas, **faults, policy, attach_module(warnings));
+	Control control({**socket, arenas, **faults, policy, registry, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, mover, control.wakes_ns, warnings,
 				    static_cast<uint64_t>(start.tv_sec) * 1000000000});
@@ -148,14 +167,14 @@ Result<> run(const Options &options)
 		 tiers->warm_limit_bytes >> 20, options.cold.path);
 	sd_notify(0, "READY=1");
 
-	Result<> result = serve(**socket, control, signals, failed);
+	Result<> result = serve(**socket, control, registry, signals, failed);
 
 	sd_notify(0, "STOPPING=1");
 	policy.stop();
 	mover.stop();
 	policy_thread.join();
 	mover_thread.join();
-	control.detach_all();
+	registry.detach_all();
 	(*faults)->stop();
 	io_thread.join();
 	return result;

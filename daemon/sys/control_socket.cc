@@ -14,9 +14,10 @@ namespace cxlkv {
 
 namespace {
 
-/* epoll data of the two files that are not connections. Connection ids begin at 1 and count up. */
+/* epoll data of the files that are not connections. Connection ids begin at 1 and count up. */
 constexpr uint64_t kListener = UINT64_MAX;
 constexpr uint64_t kWake = UINT64_MAX - 1;
+constexpr uint64_t kOther = UINT64_MAX - 2;
 
 Result<sockaddr_un> socket_address(const std::string &path)
 {
@@ -219,6 +220,11 @@ bool ControlSocket::reply(uint64_t id, const std::string &line, int fd)
 	return !connection.dead;
 }
 
+Result<> ControlSocket::also_wake_on(int fd)
+{
+	return watch(epoll_.get(), fd, EPOLLIN, kOther) ? ok() : sys_error("epoll");
+}
+
 void ControlSocket::wake()
 {
 	eventfd_write(wake_.get(), 1);
@@ -258,8 +264,9 @@ Result<> ControlSocket::poll(const Handler &handler, int timeout_ms)
 		if (id == kWake) {
 			eventfd_t value;
 			eventfd_read(wake_.get(), &value);
-			continue;
 		}
+		if (id == kWake || id == kOther)
+			continue;
 		Connection *connection;
 		{
 			std::lock_guard lock(mutex_);

@@ -49,6 +49,8 @@ public:
 	Result<> poll(const Handler &handler, int timeout_ms);
 	/* Queues one line (without newline), with a file where fd >= 0 (duplicated). False: peer is gone. */
 	bool reply(uint64_t connection, const std::string &line, int fd = -1);
+	/* poll() also returns when fd is readable; the caller reads it. */
+	Result<> also_wake_on(int fd);
 	/* Lets poll() return at once. Any thread. */
 	void wake();
 

@@ -29,21 +29,6 @@ size_t page_bytes()
 	return bytes;
 }
 
-/* The client reads the tier from the shared word; only these two bits change. */
-void publish_tier(std::atomic<uint64_t> &word, cxl_kv_tier tier)
-{
-	uint64_t old = word.load(std::memory_order_relaxed);
-
-	while (!word.compare_exchange_weak(old, (old & ~CXL_KV_WORD_TIER_MASK) |
-							(uint64_t{tier} << CXL_KV_WORD_TIER_SHIFT)))
-		;
-}
-
-bool leased(const Arena &arena, uint32_t block)
-{
-	return arena.word(block).load(std::memory_order_acquire) & CXL_KV_WORD_LEASES_MASK;
-}
-
 } // namespace
 
 /* Blocks claimed for one move_pages call, all of one arena and direction. */
@@ -153,7 +138,7 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	for (const MoveOrder &order : orders) {
 		for (uint32_t block = order.extent.first; block < order.extent.first + order.extent.nr; block++) {
 			counters.attempted += pages_per_block;
-			if (leased(arena, block) || !arena.try_busy(block)) {
+			if (arena.leased(block) || !arena.try_busy(block)) {
 				counters.skipped += pages_per_block;
 				continue;
 			}
@@ -179,12 +164,12 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 	const size_t page = page_bytes(), pages_per_block = arena.geometry.block_bytes / page;
 
 	for (uint32_t block : batch.blocks) {
-		std::byte *at = arena.base() + uint64_t{block} * arena.geometry.block_bytes;
-		for (size_t i = 0; i < pages_per_block; i++) {
-			/* In our page table, or move_pages answers ENOENT. Busy keeps the page there. */
-			(void)*reinterpret_cast<volatile std::byte *>(at + i * page);
+		std::byte *at = arena.base() + arena.offset(block);
+		/* In our page table, or move_pages answers ENOENT. A hole that the client punched is an
+		 * error here, not a new page: its pages just count as failed. */
+		madvise(at, arena.geometry.block_bytes, MADV_POPULATE_READ);
+		for (size_t i = 0; i < pages_per_block; i++)
 			batch.pages.push_back(at + i * page);
-		}
 	}
 	batch.status.assign(batch.pages.size(), kUntouched);
 	std::vector<int> nodes(batch.pages.size(), node);
@@ -209,11 +194,8 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 		counters.moved += there;
 		counters.failed += pages_per_block - there;
 		counters.bytes += there * page;
-		if (there == pages_per_block) {
-			bool up = &counters == &promote;
-			arena.set_where(batch.blocks[i], up ? Where::Hot : Where::Warm);
-			publish_tier(arena.word(batch.blocks[i]), up ? CXL_KV_TIER_HOT : CXL_KV_TIER_WARM);
-		}
+		if (there == pages_per_block)
+			arena.set_where(batch.blocks[i], &counters == &promote ? Where::Hot : Where::Warm);
 	}
 	if (full)
 		nr_no_space++;

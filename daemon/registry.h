@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Arenas come and go here: from a client over the socket (native mode), or from
+ * the module, which keeps them while no daemon runs. Control thread only; the
+ * rest of an arena's life is the I/O thread's.
+ */
+#pragma once
+
+#include "arena_table.h"
+#include "policy_thread.h"
+#include "sys/control_socket.h"
+#include "sys/fault_server.h"
+#include "sys/kmod_device.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace cxlkv {
+
+class Registry {
+public:
+	/* Called once: the arena, served from now on, or why not. On the control or the I/O thread. */
+	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
+
+	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, std::unique_ptr<KmodDevice> module);
+
+	/* A client's own files. key: what an earlier registration of this arena was told. */
+	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
+		 std::optional<uint64_t> key, Done done);
+	/* The client says which of the module's arenas is its own. */
+	void claim(const Peer &peer, uint64_t module_id, const std::string &name, const Done &done);
+
+	/* -1 in native mode; else readable while the module has something to tell. */
+	[[nodiscard]] int module_fd() const { return module_ ? module_->fd() : -1; }
+	void serve_module();
+
+	void drop(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done = {});
+	void hangup(const Peer &peer);
+	/* Drops arenas whose client died or did not come back; call about once a second. */
+	void reap();
+	/* Stops serving every arena but keeps its records: the clients will meet the next manager. */
+	void detach_all();
+
+private:
+	struct Orphan {
+		uint32_t arena;
+		uint64_t deadline_ns;
+	};
+
+	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
+	void take_from_module(uint64_t module_id);
+	[[nodiscard]] std::shared_ptr<ArenaEntry> find_module(uint64_t module_id) const;
+
+	ArenaTable &arenas_;
+	FaultServer &faults_;
+	PolicyThread &policy_;
+	std::unique_ptr<KmodDevice> module_;
+	std::vector<Orphan> orphans_; /* connection lost, client alive */
+};
+
+/* The blocks of a session that exist, as runs. */
+std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot);
+
+/* CLOCK_MONOTONIC, which deadlines are on. */
+uint64_t monotonic_ns();
+
+} // namespace cxlkv
