@@ -20,6 +20,9 @@ struct ArenaEntry {
 	uint64_t module_id = 0; /* the module's number of the arena; 0 in native mode */
 	Fd pidfd;                /* readable when the client is dead */
 	std::vector<std::atomic<bool>> open_slots;
+
+	/* What the BPF programs know it by. */
+	[[nodiscard]] uint64_t sampling_id() const { return module_id ? module_id : arena->options.number; }
 };
 
 class ArenaTable {

@@ -116,6 +116,16 @@ std::unique_ptr<KmodDevice> attach_module(std::vector<std::string> &warnings)
 	return nullptr;
 }
 
+/* BPF programs go into the kernel only where the module is there to feed them, or where asked for. */
+std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
+{
+	if (options.sampling.source == "off")
+		return Sampler::none("sampling.source is off");
+	if (options.sampling.source == "auto" && !with_module)
+		return Sampler::none("the module is not loaded; sampling.source = \"pmu\" samples without it");
+	return Sampler::create();
+}
+
 Result<> run(const Options &options)
 {
 	auto tiers = resolve_tiers(options);
@@ -140,15 +150,18 @@ Result<> run(const Options &options)
 
 	Mover mover({tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
 	ArenaTable arenas;
-	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover);
+	std::unique_ptr<KmodDevice> module = attach_module(warnings);
+	std::unique_ptr<Sampler> sampler = make_sampler(options, module != nullptr);
+	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler);
 	(*faults)->on_want_room([&] { policy.kick(); });
 	timespec start{};
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	std::function<nlohmann::json()> status;
-	Registry registry(arenas, **faults, policy, attach_module(warnings));
+	Registry registry(arenas, **faults, policy, *sampler, std::move(module));
 	Control control({**socket, arenas, **faults, policy, registry, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
-		return status_json({options, *tiers, arenas, **faults, mover, control.wakes_ns, warnings,
+		return status_json({options, *tiers, arenas, **faults, mover, *sampler, control.wakes_ns,
+				    warnings, registry.module_fd() >= 0 ? "module" : "native",
 				    static_cast<uint64_t>(start.tv_sec) * 1000000000});
 	};
 

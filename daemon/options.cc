@@ -152,6 +152,7 @@ std::vector<Key> all_keys()
 		number("cold", "queue_depth", 1, 1024, U32([](Options &o) -> auto & { return o.cold.queue_depth; })),
 		number("cold", "orphan_grace_s", 1, 86400, U32([](Options &o) -> auto & { return o.cold.orphan_grace_s; })),
 		number("mover", "max_MBps", 1, 1000000, U32([](Options &o) -> auto & { return o.mover.max_MBps; })),
+		text("sampling", "source", {"auto", "pmu", "off"}, [](Options &o) -> auto & { return o.sampling.source; }),
 		text("policy", "preset", {"adaptive", "paper"}, [](Options &o) -> auto & { return o.policy.preset; }),
 		number("policy", "alpha", 0.0001, 1, F64([](Options &o) -> auto & { return o.policy.alpha; })),
 		number("policy", "decay_steps", 1, 1e9, F64([](Options &o) -> auto & { return o.policy.decay_steps; })),

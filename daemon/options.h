@@ -46,6 +46,9 @@ struct Options {
 	struct {
 		uint32_t max_MBps = 1000;
 	} mover;
+	struct {
+		std::string source = "auto"; /* BPF: auto = where the module is loaded, pmu = without it too, off */
+	} sampling;
 	PolicyOptions policy;
 };
 

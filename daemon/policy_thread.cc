@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unistd.h>
 
 namespace cxlkv {
 
 namespace {
 
+constexpr size_t kSamplesATick = 1 << 16; /* records of 64 pages */
 constexpr size_t kHintsATick = 1 << 16; /* an arena; the rest comes with the next tick */
 
 uint64_t now_ms()
@@ -19,8 +21,8 @@ uint64_t now_ms()
 } // namespace
 
 PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-			   FaultServer &faults, Mover &mover)
-    : options_(options), arenas_(arenas), faults_(faults), mover_(mover), policy_(policy)
+			   FaultServer &faults, Mover &mover, Sampler &sampler)
+    : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler), policy_(policy)
 {
 }
 
@@ -99,6 +101,7 @@ void PolicyThread::tick()
 	{
 		std::lock_guard lock(policy_mutex_);
 		drain_hints(now);
+		drain_samples(now);
 		apply_moves(now);
 		orders = policy_.plan(plan_input(now));
 	}
@@ -111,6 +114,34 @@ void PolicyThread::drain_hints(uint64_t now)
 	for (const auto &entry : arenas_.all())
 		for (const cxl_kv_hint &hint : entry->arena->drain_hints(kHintsATick))
 			policy_.hint(entry->arena->options.number, hint, now);
+}
+
+/* The record is about pages, the policy about blocks: a block is touched when one of its pages is. */
+void PolicyThread::drain_samples(uint64_t now)
+{
+	const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+
+	sampler_.drain(kSamplesATick, [&](const cxl_kv_bpf_touch &record) {
+		auto entry = arenas_.find(record.arena);
+		if (!entry)
+			return;
+		const Geometry &geometry = entry->arena->geometry;
+		const uint64_t pages_per_block = geometry.block_bytes / page_bytes;
+		const uint64_t first = record.first_page / pages_per_block;
+		uint64_t touched = 0, written = 0;
+		if (first >= geometry.nr_blocks())
+			return;
+		for (uint64_t bit = 0; bit < 64; bit++) {
+			uint64_t block = (record.first_page + bit) / pages_per_block - first;
+			touched |= (record.touched >> bit & 1) << block;
+			written |= (record.written >> bit & 1) << block;
+		}
+		if (uint64_t left = geometry.nr_blocks() - first; left < 64) {
+			touched &= (1ull << left) - 1;
+			written &= (1ull << left) - 1;
+		}
+		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written, now);
+	});
 }
 
 void PolicyThread::apply_moves(uint64_t now)

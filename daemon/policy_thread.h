@@ -10,6 +10,7 @@
 #include "core/policy.h"
 #include "sys/fault_server.h"
 #include "sys/mover.h"
+#include "sys/sampler.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -30,7 +31,7 @@ struct PolicyThreadOptions {
 class PolicyThread {
 public:
 	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-		     FaultServer &faults, Mover &mover);
+		     FaultServer &faults, Mover &mover, Sampler &sampler);
 
 	void run(); /* until stop() */
 	void stop();
@@ -55,6 +56,7 @@ private:
 
 	void tick();
 	void drain_hints(uint64_t now_ms);
+	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	PlanInput plan_input(uint64_t now_ms) const;
 	void give(const Order &order);
@@ -67,6 +69,7 @@ private:
 	ArenaTable &arenas_;
 	FaultServer &faults_;
 	Mover &mover_;
+	Sampler &sampler_;
 
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;

@@ -69,8 +69,9 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 	return extents;
 }
 
-Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, std::unique_ptr<KmodDevice> module)
-    : arenas_(arenas), faults_(faults), policy_(policy), module_(std::move(module))
+Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
+		   std::unique_ptr<KmodDevice> module)
+    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), module_(std::move(module))
 {
 }
 
@@ -111,6 +112,7 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 			return done(error(o.error, std::string("serve the arena: ") + strerror(o.error)));
 		}
 		policy_.attach(entry->arena);
+		sampler_.add(arena, entry->sampling_id());
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
 			entry->open_slots[slot] = !made_blocks(arena, slot).empty();
@@ -216,6 +218,7 @@ void Registry::drop(const std::shared_ptr<ArenaEntry> &entry, const char *why, s
 	if (!arenas_.remove(number))
 		return;
 	policy_.detach(number);
+	sampler_.remove(*entry->arena, entry->sampling_id());
 	log_info("arena {}: {}", number, why);
 	Request request{};
 	request.kind = Request::Kind::Detach;

@@ -11,6 +11,7 @@
 #include "sys/control_socket.h"
 #include "sys/fault_server.h"
 #include "sys/kmod_device.h"
+#include "sys/sampler.h"
 
 #include <functional>
 #include <memory>
@@ -24,7 +25,8 @@ public:
 	/* Called once: the arena, served from now on, or why not. On the control or the I/O thread. */
 	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
 
-	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, std::unique_ptr<KmodDevice> module);
+	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
+		 std::unique_ptr<KmodDevice> module);
 
 	/* A client's own files. key: what an earlier registration of this arena was told. */
 	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
@@ -56,6 +58,7 @@ private:
 	ArenaTable &arenas_;
 	FaultServer &faults_;
 	PolicyThread &policy_;
+	Sampler &sampler_;
 	std::unique_ptr<KmodDevice> module_;
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };

@@ -36,6 +36,26 @@ json show(const MoveCounters &c)
 		{"bytes", c.bytes.load()}};
 }
 
+/* Which source delivers, what it delivered, and why the better ones do not. */
+json show(const Sampler &sampler)
+{
+	cxl_kv_bpf_totals sum = sampler.totals();
+	json why = json::object(), by_cpu = json::array();
+
+	for (const auto &[source, reason] : sampler.why())
+		why[source] = reason;
+	for (const cxl_kv_bpf_totals &cpu : sampler.totals_by_cpu())
+		by_cpu.push_back({{"events", cpu.events[CXL_KV_BPF_MODULE] + cpu.events[CXL_KV_BPF_PMU]}, {"lost", cpu.lost}});
+	return {{"source", sampler.source()},
+		{"not_used", why},
+		{"module_events", sum.events[CXL_KV_BPF_MODULE]},
+		{"pmu_events", sum.events[CXL_KV_BPF_PMU]},
+		{"lost", sum.lost},
+		{"client_faults", sum.faults},
+		{"host_migrated_pages", sum.migrated_pages},
+		{"by_cpu", by_cpu}};
+}
+
 } // namespace
 
 json status_json(const StatusSources &s)
@@ -57,7 +77,7 @@ json status_json(const StatusSources &s)
 	FaultStats f = s.faults.stats();
 	return {
 		{"version", CXL_KV_VERSION},
-		{"mode", "native"},
+		{"mode", s.mode},
 		{"pid", getpid()},
 		{"uptime_s", (now - s.start_ns) / 1000000000},
 		{"preset", s.options.policy.preset},
@@ -100,6 +120,7 @@ json status_json(const StatusSources &s)
 		 {{"promote", show(s.mover.promote)},
 		  {"demote", show(s.mover.demote)},
 		  {"no_space", s.mover.nr_no_space.load()}}},
+		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};
 }

@@ -7,6 +7,7 @@
 #include "options.h"
 #include "sys/fault_server.h"
 #include "sys/mover.h"
+#include "sys/sampler.h"
 #include "tiers.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,8 +22,10 @@ struct StatusSources {
 	const ArenaTable &arenas;
 	const FaultServer &faults;
 	const Mover &mover;
+	const Sampler &sampler;
 	const Histogram &wakes_ns;
 	const std::vector<std::string> &warnings;
+	const char *mode; /* native or module */
 	uint64_t start_ns;
 };
 

@@ -59,6 +59,14 @@ std::unique_ptr<Sampler> Sampler::create()
 	return self;
 }
 
+std::unique_ptr<Sampler> Sampler::none(std::string reason)
+{
+	std::unique_ptr<Sampler> self(new Sampler);
+
+	self->why_.emplace_back("bpf", std::move(reason));
+	return self;
+}
+
 Sampler::~Sampler()
 {
 	for (bpf_link *link : pmu_links_)

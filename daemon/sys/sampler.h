@@ -36,6 +36,8 @@ public:
 
 	/* Never fails: without BPF the source is "none" and why() says so. */
 	static std::unique_ptr<Sampler> create();
+	/* One that loads nothing; reason is what why() says. */
+	static std::unique_ptr<Sampler> none(std::string reason);
 	~Sampler();
 
 	/* module_id: the module's name of the arena, or our number where there is no module. */
