@@ -307,7 +307,9 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 	if (state == "open") {
 		if (entry->open_slots[*slot].exchange(true))
 			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
-		return answer.ok();
+		/* It begins with its prefill, whose blocks go straight to warm (design.md section 6, phase). */
+		auto placed = parts_.placement.place_slot(*entry->arena, *slot, Where::Warm);
+		return placed ? answer.ok() : answer.fail(placed.error().code, placed.error().what);
 	}
 	Request request{};
 	request.kind = Request::Kind::Drop;

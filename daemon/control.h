@@ -28,6 +28,7 @@ public:
 		FaultServer &faults;
 		PolicyThread &policy;
 		Registry &registry;
+		const Placement &placement;
 		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
 	};
 

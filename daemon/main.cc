@@ -150,15 +150,17 @@ Result<> run(const Options &options)
 
 	Mover mover({tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
 	ArenaTable arenas;
+	const Placement placement(tiers->hot_nodes, tiers->warm_nodes);
 	std::unique_ptr<KmodDevice> module = attach_module(warnings);
 	std::unique_ptr<Sampler> sampler = make_sampler(options, module != nullptr);
-	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler);
+	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler,
+			    placement);
 	(*faults)->on_want_room([&] { policy.kick(); });
 	timespec start{};
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	std::function<nlohmann::json()> status;
-	Registry registry(arenas, **faults, policy, *sampler, std::move(module));
-	Control control({**socket, arenas, **faults, policy, registry, uffd_device.get()}, [&] { return status(); });
+	Registry registry(arenas, **faults, policy, *sampler, placement, std::move(module));
+	Control control({**socket, arenas, **faults, policy, registry, placement, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, mover, *sampler, control.wakes_ns,
 				    warnings, registry.module_fd() >= 0 ? "module" : "native",

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "policy_thread.h"
 
+#include "base/log.h"
+
 #include <algorithm>
 #include <chrono>
 #include <unistd.h>
@@ -21,8 +23,10 @@ uint64_t now_ms()
 } // namespace
 
 PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-			   FaultServer &faults, Mover &mover, Sampler &sampler)
-    : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler), policy_(policy)
+			   FaultServer &faults, Mover &mover, Sampler &sampler,
+			   const Placement &placement)
+    : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
+      placement_(placement), policy_(policy)
 {
 }
 
@@ -103,6 +107,7 @@ void PolicyThread::tick()
 		drain_hints(now);
 		drain_samples(now);
 		apply_moves(now);
+		place_sessions();
 		orders = policy_.plan(plan_input(now));
 	}
 	for (const Order &order : orders)
@@ -161,6 +166,22 @@ void PolicyThread::apply_moves(uint64_t now)
 			for (next = first + 1; next < end && r.arena->where(next) == where; next++)
 				;
 			policy_.moved({r.extent.arena, first, next - first}, where, now);
+		}
+	}
+}
+
+/* A session that decodes makes its next blocks hot; while it prefilled they went to warm. */
+void PolicyThread::place_sessions()
+{
+	if (!placement_.usable())
+		return;
+	for (const auto &entry : arenas_.all()) {
+		Arena &arena = *entry->arena;
+		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++) {
+			if (!entry->open_slots[slot] || policy_.phase(arena.options.number, slot) != Phase::Decode)
+				continue;
+			if (auto placed = placement_.place_slot(arena, slot, Where::Hot); !placed)
+				log_warning("arena {}: {}", arena.options.number, placed.error().what);
 		}
 	}
 }

@@ -10,6 +10,7 @@
 #include "core/policy.h"
 #include "sys/fault_server.h"
 #include "sys/mover.h"
+#include "sys/placement.h"
 #include "sys/sampler.h"
 
 #include <atomic>
@@ -31,7 +32,8 @@ struct PolicyThreadOptions {
 class PolicyThread {
 public:
 	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-		     FaultServer &faults, Mover &mover, Sampler &sampler);
+		     FaultServer &faults, Mover &mover, Sampler &sampler,
+		     const Placement &placement);
 
 	void run(); /* until stop() */
 	void stop();
@@ -58,6 +60,7 @@ private:
 	void drain_hints(uint64_t now_ms);
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
+	void place_sessions();
 	PlanInput plan_input(uint64_t now_ms) const;
 	void give(const Order &order);
 	void give_to_faults(const Order &order, Request::Kind kind, const std::shared_ptr<Arena> &arena);
@@ -70,6 +73,7 @@ private:
 	FaultServer &faults_;
 	Mover &mover_;
 	Sampler &sampler_;
+	const Placement &placement_;
 
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;

@@ -70,8 +70,8 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 }
 
 Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
-		   std::unique_ptr<KmodDevice> module)
-    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), module_(std::move(module))
+		   const Placement &placement, std::unique_ptr<KmodDevice> module)
+    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(std::move(module))
 {
 }
 
@@ -101,6 +101,8 @@ void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files,
 
 void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done)
 {
+	if (auto placed = placement_.place_arena(*entry->arena); !placed)
+		return done(placed.error());
 	arenas_.add(entry);
 	Request request{};
 	request.kind = Request::Kind::Attach;

@@ -25,7 +25,7 @@ public:
 	/* Called once: the arena, served from now on, or why not. On the control or the I/O thread. */
 	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
 
-	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
+	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler, const Placement &placement,
 		 std::unique_ptr<KmodDevice> module);
 
 	/* A client's own files. key: what an earlier registration of this arena was told. */
@@ -59,6 +59,7 @@ private:
 	FaultServer &faults_;
 	PolicyThread &policy_;
 	Sampler &sampler_;
+	const Placement &placement_;
 	std::unique_ptr<KmodDevice> module_;
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };

@@ -102,7 +102,7 @@ json status_json(const StatusSources &s)
 		  {"p99_ns", f.restore_p99_ns},
 		  {"lost", f.nr_lost}}},
 		{"wake",
-		 {{"count", s.wakes_ns.count()}, {"p50_ns", s.wakes_ns.quantile(0.5)}, {"p99_ns", s.wakes_ns.quantile(0.99)}}},
+		 {{"count", s.wakes_ns.count()}, {"p50_ns", s.wakes_ns.permille(500)}, {"p99_ns", s.wakes_ns.permille(990)}}},
 		{"faults", {{"missing", f.nr_faults_missing}, {"wp", f.nr_faults_wp}, {"minor", f.nr_faults_minor}}},
 		{"made", f.nr_made},
 		{"dropped", f.nr_dropped},

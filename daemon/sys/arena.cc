@@ -67,6 +67,9 @@ Result<std::shared_ptr<Arena>> Arena::create(const Geometry &geometry, ArenaFile
 	if (auto mapped = arena->map_shared(); !mapped)
 		return mapped.error();
 	arena->where_ = std::make_unique<std::atomic<uint8_t>[]>(geometry.nr_blocks());
+	arena->placement_ = std::make_unique<std::atomic<uint8_t>[]>(geometry.nr_slots);
+	for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+		arena->set_placement(slot, Where::Hot);
 	return arena;
 }
 

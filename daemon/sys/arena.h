@@ -90,6 +90,16 @@ public:
 	bool try_busy(uint32_t block);
 	void clear_busy(uint32_t block);
 
+	/* The tier that new pages of a session are made in; see sys/placement.h. */
+	[[nodiscard]] Where placement(uint32_t slot) const
+	{
+		return static_cast<Where>(placement_[slot].load(std::memory_order_acquire));
+	}
+	void set_placement(uint32_t slot, Where where)
+	{
+		placement_[slot].store(static_cast<uint8_t>(where), std::memory_order_release);
+	}
+
 	struct Bytes {
 		std::atomic<uint64_t> hot{0}, warm{0}, cold{0}, lost{0};
 	};
@@ -109,6 +119,7 @@ private:
 	Mapping memory_, table_, ring_;
 	Fd guard_;
 	std::atomic<uint64_t> *words_ = nullptr;
+	std::unique_ptr<std::atomic<uint8_t>[]> placement_; /* Where, one a slot */
 	std::unique_ptr<std::atomic<uint8_t>[]> where_; /* Where | busy bit 0x80 */
 };
 

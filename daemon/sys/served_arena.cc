@@ -46,15 +46,15 @@ bool in_memory(Where where)
 	return where == Where::Hot || where == Where::Warm;
 }
 
-/* Blocks that stay in memory keep the tier they are in; what comes into memory comes into hot. */
-Where where_of(BlockState state, Where now)
+/* Blocks that stay in memory keep the tier they are in; what comes into memory comes where its session is placed. */
+Where where_of(BlockState state, Where now, Where placement)
 {
 	switch (public_state(state)) {
 	case CXL_KV_EMPTY:
 		return Where::Empty;
 	case CXL_KV_RESIDENT:
 	case CXL_KV_SPILLING:
-		return in_memory(now) ? now : Where::Hot;
+		return in_memory(now) ? now : placement;
 	case CXL_KV_LOST:
 		return Where::Lost;
 	default:
@@ -79,7 +79,7 @@ ServedArena::~ServedArena()
 void ServedArena::set_state(uint32_t block, BlockState state)
 {
 	Where before = arena_->where(block);
-	Where after = where_of(state, before);
+	Where after = where_of(state, before, arena_->placement(arena_->geometry.slot_of(block)));
 
 	if (holds_reservation(states_[block]))
 		ledger_.reserved_bytes -= block_bytes();

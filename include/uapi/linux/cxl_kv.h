@@ -168,16 +168,244 @@ struct cxl_kv_hint {
 struct cxl_kv_ring {
 	__u32 head;
 	__u32 nr_dropped;
+	/* private: */
 	__u8 pad0[56];
+	/* public: */
 	__u32 tail;
 	__u32 nr_bad;
+	/* private: */
 	__u8 pad1[56];
+	/* public: */
 	__u32 nr_entries;
+	/* private: */
 	__u32 reserved[15];
 };
 
 #define CXL_KV_RING_ENTRIES_OFFSET	4096
 #define CXL_KV_RING_MIN_ENTRIES		64
 #define CXL_KV_RING_MAX_ENTRIES		(1u << 16)
+
+/*
+ * ioctls of /dev/cxl_kv.
+ *
+ * Every argument is a structure that begins with its size in bytes, so that
+ * it can grow: fields are only ever added at the end, an older kernel accepts
+ * a longer structure whose unknown tail is zero, a newer one treats what an
+ * older program did not pass as zero. Unknown flags and reserved fields must
+ * be zero. Every errno has one meaning on all of them:
+ *
+ *	E2BIG		non-zero bytes after the fields this kernel knows
+ *	EAGAIN		nothing to report now (poll)
+ *	EBADF		a descriptor is not open, or not a file of the kind asked for
+ *	EBUSY		somebody else has it: the manager's seat, the mapping of a ring
+ *	EEXIST		the range or the memory file belongs to an arena already
+ *	EFAULT		a pointer cannot be read or written
+ *	EINVAL		size below the first version's, or a field out of its range
+ *	ENOENT		no arena with this number that the caller may name
+ *	ENOMEM		no memory
+ *	ENOSPC		a limit on the number of arenas is reached, or room for an
+ *			answer is too small
+ *	ENOTTY		no such ioctl
+ *	EOPNOTSUPP	a flag or a reserved field that this kernel does not know
+ *	EPERM		the caller lacks the capability, is not the manager, or is not
+ *			the process that registered the arena
+ */
+#define CXL_KV_IOC_TYPE	0xD4
+
+enum {
+	CXL_KV_CMD_INFO = 0x00,
+	CXL_KV_CMD_ATTACH_MANAGER = 0x01,
+	CXL_KV_CMD_ARENA_REGISTER = 0x02,
+	CXL_KV_CMD_ARENA_UNREGISTER = 0x03,
+	CXL_KV_CMD_NEXT_EVENT = 0x04,
+	CXL_KV_CMD_ARENA_GET = 0x05,
+	CXL_KV_CMD_ARENA_SET_KEY = 0x06,
+};
+
+/* Limits on arenas: of one open file, and of the module. */
+#define CXL_KV_MAX_ARENAS_PER_FILE	16
+#define CXL_KV_MAX_ARENAS		1024
+
+/**
+ * struct cxl_kv_info - ioctl(CXL_KV_IOC_INFO)
+ * @size: sizeof(struct cxl_kv_info)
+ * @flags: must be zero
+ * @abi_version: out: CXL_KV_ABI_VERSION of the module
+ * @version: out: release of the module, major << 16 | minor << 8 | patch
+ * @features: out: CXL_KV_FEATURE_ bits
+ * @nr_arenas: out: arenas registered now, by all processes
+ * @has_manager: out: 1 while a manager is attached
+ *
+ * Anyone who can open the device may ask.
+ */
+struct cxl_kv_info {
+	__u32 size;
+	__u32 flags;
+	__u32 abi_version;
+	__u32 version;
+	__aligned_u64 features;
+	__u32 nr_arenas;
+	__u32 has_manager;
+};
+#define CXL_KV_IOC_INFO _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_INFO)
+
+/**
+ * struct cxl_kv_attach_manager - ioctl(CXL_KV_IOC_ATTACH_MANAGER)
+ * @size: sizeof(struct cxl_kv_attach_manager)
+ * @flags: must be zero
+ *
+ * Makes this open file the manager: one at a time, until it is closed. Needs
+ * CAP_SYS_NICE or CAP_SYS_ADMIN. Every arena there is becomes an event
+ * (CXL_KV_EVENT_ARENA_ADDED) for the new manager. poll(2) says POLLIN while
+ * there are events.
+ */
+struct cxl_kv_attach_manager {
+	__u32 size;
+	__u32 flags;
+};
+#define CXL_KV_IOC_ATTACH_MANAGER _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ATTACH_MANAGER)
+
+/**
+ * struct cxl_kv_arena_register - ioctl(CXL_KV_IOC_ARENA_REGISTER)
+ * @size: sizeof(struct cxl_kv_arena_register)
+ * @flags: must be zero
+ * @geometry: shape of the arena
+ * @base: address of its mapping in the calling process: shared, of @memory_fd
+ *	from offset 0, over all blocks. The file's size must be exactly that
+ * @memory_fd: memfd, sealed with SHRINK | GROW | SEAL
+ * @uffd: userfaultfd of the calling process
+ * @table_fd: memfd with the state table, one __u64 a block, sealed likewise
+ * @ring_entries: hints that the ring holds: a power of two between
+ *	CXL_KV_RING_MIN_ENTRIES and CXL_KV_RING_MAX_ENTRIES, or 0 for no ring
+ * @nr_layer_windows: @geometry.nr_layers, or 0 where all attention is full
+ * @arena: out: number of the arena, never 0
+ * @layer_windows: pointer to @nr_layer_windows __u32, attention window of each
+ *	layer in tokens, 0 = full
+ * @ring_offset: out: mmap(2) offset of the ring on this file, or 0
+ *
+ * The module keeps the three files, and hands them to every manager that
+ * attaches, until the arena ends: by CXL_KV_IOC_ARENA_UNREGISTER, when the
+ * process exits or calls execve(2), or when this open file is closed by its
+ * last holder. The arena belongs to the address space that registered it; a
+ * child that inherited the open file can do nothing with it.
+ */
+struct cxl_kv_arena_register {
+	__u32 size;
+	__u32 flags;
+	struct cxl_kv_geometry geometry;
+	__aligned_u64 base;
+	__s32 memory_fd;
+	__s32 uffd;
+	__s32 table_fd;
+	__u32 ring_entries;
+	__u32 nr_layer_windows;
+	__u32 arena;
+	__aligned_u64 layer_windows;
+	__aligned_u64 ring_offset;
+};
+#define CXL_KV_IOC_ARENA_REGISTER _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ARENA_REGISTER)
+
+/**
+ * struct cxl_kv_arena_unregister - ioctl(CXL_KV_IOC_ARENA_UNREGISTER)
+ * @size: sizeof(struct cxl_kv_arena_unregister)
+ * @flags: must be zero
+ * @arena: one that was registered on this open file
+ * @reserved: must be zero
+ *
+ * Ends an arena: the module lets go of its files and tells the manager. The
+ * mapping is left as it is.
+ */
+struct cxl_kv_arena_unregister {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 reserved;
+};
+#define CXL_KV_IOC_ARENA_UNREGISTER _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ARENA_UNREGISTER)
+
+/**
+ * enum cxl_kv_event_kind - what a manager is told
+ * @CXL_KV_EVENT_ARENA_ADDED: get it with CXL_KV_IOC_ARENA_GET
+ * @CXL_KV_EVENT_ARENA_REMOVED: unregistered, or its process is gone. Its number
+ *	names nothing any more. Not reported for an arena whose
+ *	CXL_KV_EVENT_ARENA_ADDED this manager has not read
+ */
+enum cxl_kv_event_kind {
+	CXL_KV_EVENT_ARENA_ADDED = 1,
+	CXL_KV_EVENT_ARENA_REMOVED = 2,
+};
+
+/**
+ * struct cxl_kv_next_event - ioctl(CXL_KV_IOC_NEXT_EVENT), manager only
+ * @size: sizeof(struct cxl_kv_next_event)
+ * @flags: must be zero
+ * @kind: out: enum cxl_kv_event_kind
+ * @arena: out: number of the arena
+ *
+ * Takes the oldest event. EAGAIN when there is none; it never waits.
+ */
+struct cxl_kv_next_event {
+	__u32 size;
+	__u32 flags;
+	__u32 kind;
+	__u32 arena;
+};
+#define CXL_KV_IOC_NEXT_EVENT _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_NEXT_EVENT)
+
+/**
+ * struct cxl_kv_arena_get - ioctl(CXL_KV_IOC_ARENA_GET), manager only
+ * @size: sizeof(struct cxl_kv_arena_get)
+ * @flags: must be zero
+ * @arena: number of the arena
+ * @pid: out: client's process, as the manager's pid namespace numbers it; 0
+ *	where it has none there
+ * @geometry: out: as registered; checked against the limits above
+ * @base: out: address of the mapping in the client
+ * @key: out: what the last CXL_KV_IOC_ARENA_SET_KEY stored, 0 at first
+ * @memory_fd: out: new descriptor, close-on-exec
+ * @uffd: out: new descriptor, close-on-exec
+ * @table_fd: out: new descriptor, close-on-exec
+ * @ring_entries: out: as registered
+ * @nr_layer_windows: in: room at @layer_windows; out: entries written: 0 or
+ *	@geometry.nr_layers. ENOSPC when they do not fit; 0 room asks for none
+ * @reserved: must be zero
+ * @layer_windows: pointer to room for @nr_layer_windows __u32
+ *
+ * On an error no descriptor is left open.
+ */
+struct cxl_kv_arena_get {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 pid;
+	struct cxl_kv_geometry geometry;
+	__aligned_u64 base;
+	__aligned_u64 key;
+	__s32 memory_fd;
+	__s32 uffd;
+	__s32 table_fd;
+	__u32 ring_entries;
+	__u32 nr_layer_windows;
+	__u32 reserved;
+	__aligned_u64 layer_windows;
+};
+#define CXL_KV_IOC_ARENA_GET _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ARENA_GET)
+
+/**
+ * struct cxl_kv_arena_set_key - ioctl(CXL_KV_IOC_ARENA_SET_KEY), manager only
+ * @size: sizeof(struct cxl_kv_arena_set_key)
+ * @flags: must be zero
+ * @arena: number of the arena
+ * @reserved: must be zero
+ * @key: opaque to the module, which keeps it for the next manager
+ */
+struct cxl_kv_arena_set_key {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 reserved;
+	__aligned_u64 key;
+};
+#define CXL_KV_IOC_ARENA_SET_KEY _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ARENA_SET_KEY)
 
 #endif /* _UAPI_LINUX_CXL_KV_H */
