@@ -164,7 +164,10 @@ Control::Control(const Parts &parts, std::function<json()> status) : parts_(part
 ControlSocket::Handler Control::handler()
 {
 	return {[this](const Peer &peer, const std::string &text, Files &files) { return line(peer, text, files); },
-		[this](const Peer &peer) { parts_.registry.hangup(peer); }};
+		[this](const Peer &peer) {
+			names_.erase(peer.connection);
+			parts_.registry.hangup(peer);
+		}};
 }
 
 bool Control::line(const Peer &peer, const std::string &text, Files &files)
@@ -189,13 +192,14 @@ bool Control::line(const Peer &peer, const std::string &text, Files &files)
 	return true;
 }
 
-void Control::op_hello(const Peer &, const json &in, Answer answer, Files &)
+void Control::op_hello(const Peer &peer, const json &in, Answer answer, Files &)
 {
 	auto version = get_u32(in, "version");
 
 	if (version && *version != CXL_KV_ABI_VERSION)
 		return answer.fail(EPROTO, fmt::format("this daemon speaks version {}, the client {}", CXL_KV_ABI_VERSION,
 						       *version));
+	names_[peer.connection] = get_text(in, "name").substr(0, 64);
 	answer.ok({{"version", CXL_KV_ABI_VERSION}, {"daemon", CXL_KV_VERSION}, {"mode", parts_.registry.module_fd() >= 0 ? "module" : "native"}},
 		  parts_.uffd_device);
 }
@@ -203,7 +207,7 @@ void Control::op_hello(const Peer &, const json &in, Answer answer, Files &)
 void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
 {
 	if (auto module_id = get_u32(in, "module_arena"))
-		return parts_.registry.claim(peer, *module_id, get_text(in, "name").substr(0, 64),
+		return parts_.registry.claim(peer, *module_id, names_[peer.connection],
 					     [answer](const auto &result) { answer.registered(result); });
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
@@ -225,7 +229,7 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	ArenaOptions options;
 	options.client_base = *base;
 	options.ring_entries = *ring_entries;
-	options.name = get_text(in, "name").substr(0, 64);
+	options.name = names_[peer.connection];
 	parts_.registry.add(peer, *geometry,
 			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]), std::move(taken[3])},
 			    std::move(options), key, [answer](const auto &result) { answer.registered(result); });

@@ -13,6 +13,7 @@
 #include "sys/control_socket.h"
 #include "sys/fault_server.h"
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -68,6 +69,7 @@ private:
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
+	std::map<uint64_t, std::string> names_; /* what a connection's hello called it */
 };
 
 } // namespace cxlkv
