@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/class/cxl_kv: the module's version, a directory for each node and one
+ * for each arena. One value a file; bytes, decimal unless it is an address.
+ */
+#include <linux/device.h>
+#include <linux/memory-tiers.h>
+#include <linux/module.h>
+#include <linux/nodemask.h>
+#include <linux/pid.h>
+#include <linux/slab.h>
+#include <linux/sysfs.h>
+
+#include "internal.h"
+
+static ssize_t version_show(const struct class *class, const struct class_attribute *attr,
+			    char *buf)
+{
+	return sysfs_emit(buf, "%s\n", CXL_KV_VERSION);
+}
+static CLASS_ATTR_RO(version);
+
+static struct attribute *class_attrs[] = {
+	&class_attr_version.attr,
+	NULL,
+};
+ATTRIBUTE_GROUPS(class);
+
+static const struct class cxl_kv_class = {
+	.name = "cxl_kv",
+	.class_groups = class_groups,
+};
+
+#define SHOW(_name, _type, _fmt, _value)                                                           \
+	static ssize_t _name##_show(struct device *dev, struct device_attribute *attr, char *buf)  \
+	{                                                                                          \
+		const _type *it = container_of(dev, _type, dev);                                   \
+												   \
+		return sysfs_emit(buf, _fmt "\n", _value);                                         \
+	}                                                                                          \
+	static DEVICE_ATTR_RO(_name)
+
+/* Nodes. */
+SHOW(base, struct cxl_kv_node, "%#llx", it->base);
+SHOW(size_bytes, struct cxl_kv_node, "%llu", it->size_bytes);
+SHOW(adistance_source, struct cxl_kv_node, "%s", it->adistance_source);
+SHOW(origin, struct cxl_kv_node, "%s", it->origin == CXL_KV_NODE_ADDED ? "added" : "adopted");
+
+static ssize_t adistance_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	const struct cxl_kv_node *node = container_of(dev, struct cxl_kv_node, dev);
+
+	if (!node->adistance)
+		return sysfs_emit(buf, "unknown\n");
+	return sysfs_emit(buf, "%d\n", node->adistance);
+}
+static DEVICE_ATTR_RO(adistance);
+
+/* The N of /sys/devices/virtual/memory_tiering/memory_tierN. */
+static ssize_t tier_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	const struct cxl_kv_node *node = container_of(dev, struct cxl_kv_node, dev);
+
+	if (!node->adistance)
+		return sysfs_emit(buf, "unknown\n");
+	return sysfs_emit(buf, "%d\n", node->adistance >> MEMTIER_CHUNK_BITS);
+}
+static DEVICE_ATTR_RO(tier);
+
+static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	const struct cxl_kv_node *node = container_of(dev, struct cxl_kv_node, dev);
+
+	if (!READ_ONCE(node->present))
+		return sysfs_emit(buf, "removed\n");
+	return sysfs_emit(buf, "%s\n", node_state(node->nid, N_MEMORY) ? "online" : "offline");
+}
+static DEVICE_ATTR_RO(state);
+
+static ssize_t remove_store(struct device *dev, struct device_attribute *attr, const char *buf,
+			    size_t count)
+{
+	bool yes;
+	int ret;
+
+	ret = kstrtobool(buf, &yes);
+	if (ret || !yes)
+		return ret ?: -EINVAL;
+	ret = cxl_kv_node_remove(container_of(dev, struct cxl_kv_node, dev));
+	return ret ?: count;
+}
+static DEVICE_ATTR_WO(remove);
+
+static struct attribute *node_attrs[] = {
+	&dev_attr_base.attr,
+	&dev_attr_size_bytes.attr,
+	&dev_attr_tier.attr,
+	&dev_attr_adistance.attr,
+	&dev_attr_adistance_source.attr,
+	&dev_attr_origin.attr,
+	&dev_attr_state.attr,
+	&dev_attr_remove.attr,
+	NULL,
+};
+ATTRIBUTE_GROUPS(node);
+
+static void node_release(struct device *dev)
+{
+	cxl_kv_node_free(container_of(dev, struct cxl_kv_node, dev));
+}
+
+static const struct device_type node_type = {
+	.name = "cxl_kv_node",
+	.groups = node_groups,
+	.release = node_release,
+};
+
+/* Arenas. */
+SHOW(nr_slots, struct cxl_kv_arena, "%u", it->geometry.nr_slots);
+SHOW(nr_layers, struct cxl_kv_arena, "%u", it->geometry.nr_layers);
+SHOW(nr_kv_heads, struct cxl_kv_arena, "%u", it->geometry.nr_kv_heads);
+SHOW(head_dim, struct cxl_kv_arena, "%u", it->geometry.head_dim);
+SHOW(elem_bytes, struct cxl_kv_arena, "%u", it->geometry.elem_bytes);
+SHOW(tokens_per_block, struct cxl_kv_arena, "%u", it->geometry.tokens_per_block);
+SHOW(tokens_per_slot, struct cxl_kv_arena, "%u", it->geometry.tokens_per_slot);
+SHOW(block_bytes, struct cxl_kv_arena, "%u", it->geometry.block_bytes);
+SHOW(nr_blocks, struct cxl_kv_arena, "%u", it->nr_blocks);
+/* As init's pid namespace numbers it, like everything in sysfs. */
+SHOW(pid, struct cxl_kv_arena, "%d", pid_nr(it->pid));
+
+static struct attribute *arena_attrs[] = {
+	&dev_attr_pid.attr,
+	&dev_attr_nr_blocks.attr,
+	NULL,
+};
+
+static struct attribute *geometry_attrs[] = {
+	&dev_attr_nr_slots.attr,
+	&dev_attr_nr_layers.attr,
+	&dev_attr_nr_kv_heads.attr,
+	&dev_attr_head_dim.attr,
+	&dev_attr_elem_bytes.attr,
+	&dev_attr_tokens_per_block.attr,
+	&dev_attr_tokens_per_slot.attr,
+	&dev_attr_block_bytes.attr,
+	NULL,
+};
+
+static const struct attribute_group arena_group = {
+	.attrs = arena_attrs,
+};
+
+static const struct attribute_group geometry_group = {
+	.name = "geometry",
+	.attrs = geometry_attrs,
+};
+
+static const struct attribute_group *arena_groups[] = {
+	&arena_group,
+	&geometry_group,
+	NULL,
+};
+
+static void arena_release(struct device *dev)
+{
+	cxl_kv_arena_free(container_of(dev, struct cxl_kv_arena, dev));
+}
+
+static const struct device_type arena_type = {
+	.name = "cxl_kv_arena",
+	.groups = arena_groups,
+	.release = arena_release,
+};
+
+int cxl_kv_sysfs_add_node(struct cxl_kv_node *node)
+{
+	int ret;
+
+	device_initialize(&node->dev);
+	node->dev.class = &cxl_kv_class;
+	node->dev.type = &node_type;
+	ret = dev_set_name(&node->dev, "node%d", node->nid);
+	if (!ret)
+		ret = device_add(&node->dev);
+	if (ret)
+		put_device(&node->dev);
+	return ret;
+}
+
+int cxl_kv_sysfs_add_arena(struct cxl_kv_arena *arena)
+{
+	int ret;
+
+	device_initialize(&arena->dev);
+	arena->dev.class = &cxl_kv_class;
+	arena->dev.type = &arena_type;
+	/* They come and go with processes: nothing for udev. */
+	dev_set_uevent_suppress(&arena->dev, true);
+	ret = dev_set_name(&arena->dev, "arena%u", arena->id);
+	return ret ?: device_add(&arena->dev);
+}
+
+int cxl_kv_sysfs_init(void)
+{
+	return class_register(&cxl_kv_class);
+}
+
+void cxl_kv_sysfs_exit(void)
+{
+	class_unregister(&cxl_kv_class);
+}
