@@ -43,6 +43,7 @@ ENGINE_SRC := $(wildcard selftests/engine/*.cc)
 TESTLIB_SRC := $(wildcard selftests/lib/*.cc)
 UNIT_SRC := $(wildcard selftests/unit/*_test.cc)
 NATIVE_SRC := $(wildcard selftests/native/*_test.cc)
+VMTEST_SRC := $(wildcard selftests/vm/*/*_test.cc)
 BENCH_SRC := $(wildcard selftests/bench/*_bench.cc)
 
 obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(basename $(1))))
@@ -51,13 +52,15 @@ LIBCLI := $(B)/lib/libcli.a
 LIBCXLKV := $(B)/lib/libcxl_kv.so
 UNIT := $(UNIT_SRC:selftests/%.cc=$(B)/%)
 NATIVE := $(NATIVE_SRC:selftests/%.cc=$(B)/%)
+# Programs for the guest, which sees this tree: they need root and the module.
+VMTEST := $(VMTEST_SRC:selftests/vm/%.cc=$(B)/vmtest/%)
 BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
 CHECK_SUITES := check-unit check-native check-vm
 
-.PHONY: help all deps deps-demo deps-dev demo demo-native check check-unit check-native check-vm bench clean
+.PHONY: help all deps deps-demo deps-dev demo demo-native kmod check check-unit check-native check-vm bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
@@ -80,7 +83,7 @@ $(B)/deps-dev.ok: Makefile
 	@mkdir -p $(@D)
 	@selftests/deps -n $(DEPS_DEV)
 	@touch $@
-$(call obj,$(UNIT_SRC) $(NATIVE_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-dev.ok
+$(call obj,$(UNIT_SRC) $(NATIVE_SRC) $(VMTEST_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-dev.ok
 
 $(B)/obj/%.o: %.cc | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
@@ -149,10 +152,20 @@ $(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
 
+$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC))
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ -lgtest -lnuma -lpthread
+
 $(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lbenchmark
+
+# The module, for the kernel whose headers are in KDIR: by default the guest's.
+kmod: ## the kernel module, build/kmod/RELEASE/cxl_kv.ko (KDIR=, KARGS="C=2 W=1")
+	@$(if $(KDIR),,selftests/vm/kernel)
+	+@kmod/build.sh $(or $(KDIR),$(B)/guest/headers) $(B)/kmod $(KARGS)
 
 demo-native: deps-demo ## many conversations whose KV cache is four times the memory it may use, no VM
 	@$(MAKE) --no-print-directory all
@@ -166,7 +179,7 @@ check-unit: all $(UNIT) ## tests that need no root
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 
-check-vm: all ## tests in guests with two memory tiers (QEMU, no KVM needed)
+check-vm: all kmod $(VMTEST) ## tests in guests with two memory tiers (QEMU, no KVM needed)
 	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
 check: deps-dev ## everything, with its own set-up; one total at the end
