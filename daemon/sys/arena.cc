@@ -54,7 +54,8 @@ Arena::Arena(const Geometry &arena_geometry, ArenaFiles files, ArenaOptions aren
 {
 }
 
-Result<std::shared_ptr<Arena>> Arena::create(const Geometry &geometry, ArenaFiles files, ArenaOptions options)
+Result<std::shared_ptr<Arena>> Arena::create(const Geometry &geometry, ArenaFiles files,
+					     ArenaOptions options)
 {
 	if (std::string wrong = check_geometry(geometry); !wrong.empty())
 		return cxlkv::error(EINVAL, wrong);
@@ -92,13 +93,16 @@ Result<> Arena::map_memory()
 		return guard.error().in("guard of an arena");
 	guard_ = std::move(*guard);
 	auto addr = reinterpret_cast<uint64_t>(memory_.data());
-	if (int err = uffd::register_range(guard_.get(), addr, memory_.size(), UFFDIO_REGISTER_MODE_MISSING))
+	if (int err = uffd::register_range(guard_.get(), addr, memory_.size(),
+					   UFFDIO_REGISTER_MODE_MISSING))
 		return cxlkv::error(err, fmt::format("guard of an arena: {}", strerror(err)));
 
-	/* Pages of a huge folio cannot be punched one block at a time. EINVAL: a kernel without them. */
+	/* Pages of a huge folio cannot be punched one block at a time. EINVAL: a kernel without
+	 * them. */
 	if (madvise(memory_.data(), memory_.size(), MADV_NOHUGEPAGE) && errno != EINVAL)
 		return sys_error("madvise the memory of an arena");
-	/* Keeps the pages from OS swap for everybody who maps them; the cold tier is ours to manage. */
+	/* Keeps the pages from OS swap for everybody who maps them; the cold tier is ours to
+	 * manage. */
 	if (mlock2(memory_.data(), memory_.size(), MLOCK_ONFAULT))
 		log_warning("arena {}: its memory may be swapped: mlock2: {}; raise LimitMEMLOCK",
 			    options.number, strerror(errno));
@@ -107,7 +111,8 @@ Result<> Arena::map_memory()
 
 Result<> Arena::map_shared()
 {
-	auto table = map_whole(files_.table.get(), uint64_t{geometry.nr_blocks()} * sizeof(uint64_t), "table");
+	auto table = map_whole(files_.table.get(),
+			       uint64_t{geometry.nr_blocks()} * sizeof(uint64_t), "table");
 	if (!table)
 		return table.error();
 	table_ = std::move(*table);
@@ -169,8 +174,9 @@ void Arena::set_where(uint32_t block, Where where)
 		*to += geometry.block_bytes;
 
 	uint64_t word = words_[block].load(std::memory_order_relaxed);
-	while (!words_[block].compare_exchange_weak(word, (word & ~CXL_KV_WORD_TIER_MASK) | tier_bits(where),
-						    std::memory_order_acq_rel))
+	while (!words_[block].compare_exchange_weak(
+		word, (word & ~CXL_KV_WORD_TIER_MASK) | tier_bits(where),
+		std::memory_order_acq_rel))
 		;
 }
 

@@ -56,8 +56,14 @@ public:
 	 * system calls only (MADV_POPULATE_READ, pread of the memfd).
 	 */
 	[[nodiscard]] std::byte *base() const { return memory_.data(); }
-	[[nodiscard]] uint64_t offset(uint32_t block) const { return uint64_t{block} * geometry.block_bytes; }
-	[[nodiscard]] uint64_t client_address(uint32_t block) const { return options.client_base + offset(block); }
+	[[nodiscard]] uint64_t offset(uint32_t block) const
+	{
+		return uint64_t{block} * geometry.block_bytes;
+	}
+	[[nodiscard]] uint64_t client_address(uint32_t block) const
+	{
+		return options.client_base + offset(block);
+	}
 
 	/* The shared word. The client may have written anything here. */
 	[[nodiscard]] std::atomic<uint64_t> &word(uint32_t block) const { return words_[block]; }
@@ -67,7 +73,8 @@ public:
 	}
 	/* Tells the client, and leaves the lease count as it is. */
 	void publish(uint32_t block, cxl_kv_state state, bool clean = false);
-	/* The same in one step with the check that nobody holds a lease; false, and no change, if one does. */
+	/* The same in one step with the check that nobody holds a lease; false, and no change, if
+	 * one does. */
 	[[nodiscard]] bool publish_unleased(uint32_t block, cxl_kv_state state);
 
 	/*
@@ -83,10 +90,12 @@ public:
 	 */
 	[[nodiscard]] Where where(uint32_t block) const
 	{
-		return static_cast<Where>(where_[block].load(std::memory_order_acquire) & ~busy_bit);
+		return static_cast<Where>(where_[block].load(std::memory_order_acquire) &
+					  ~busy_bit);
 	}
 	void set_where(uint32_t block, Where where); /* also the word's TIER */
-	/* Claims a block for a move or a spill: false when somebody has it. The other one waits or gives up. */
+	/* Claims a block for a move or a spill: false when somebody has it. The other one waits or
+	 * gives up. */
 	bool try_busy(uint32_t block);
 	void clear_busy(uint32_t block);
 

@@ -9,6 +9,7 @@ namespace cxlkv {
 uint64_t ring_bytes(uint32_t entries);
 
 /* Kind, seals and size of every file, the client's address and the ring's size. */
-Result<> check_arena_files(const Geometry &geometry, const ArenaFiles &files, const ArenaOptions &options);
+Result<> check_arena_files(const Geometry &geometry, const ArenaFiles &files,
+			   const ArenaOptions &options);
 
 } // namespace cxlkv

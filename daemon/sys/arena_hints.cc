@@ -24,7 +24,8 @@ void store(__u32 &field, uint32_t value)
 
 } // namespace
 
-/* Per kind: fields in range, and those of other kinds zero, so that they can get a meaning later. */
+/* Per kind: fields in range, and those of other kinds zero, so that they can get a meaning later.
+ */
 bool Arena::hint_ok(const cxl_kv_hint &hint) const
 {
 	bool pin = hint.kind == CXL_KV_HINT_PIN;
@@ -43,8 +44,8 @@ bool Arena::hint_ok(const cxl_kv_hint &hint) const
 	case CXL_KV_HINT_SEAL:
 	case CXL_KV_HINT_DROP:
 		return hint.head < geometry.nr_heads() && hint.block < geometry.blocks_per_head() &&
-		       hint.nr_blocks && hint.nr_blocks <= geometry.blocks_per_head() - hint.block &&
-		       !hint.position;
+		       hint.nr_blocks &&
+		       hint.nr_blocks <= geometry.blocks_per_head() - hint.block && !hint.position;
 	case CXL_KV_HINT_POSITION:
 		return !hint.nr_blocks && hint.position <= geometry.tokens_per_slot;
 	case CXL_KV_HINT_PHASE:
@@ -60,7 +61,8 @@ bool Arena::hint_ok(const cxl_kv_hint &hint) const
 std::vector<cxl_kv_hint> Arena::drain_hints(size_t max)
 {
 	auto *ring = reinterpret_cast<cxl_kv_ring *>(ring_.data());
-	const auto *entries = reinterpret_cast<const cxl_kv_hint *>(ring_.data() + CXL_KV_RING_ENTRIES_OFFSET);
+	const auto *entries =
+		reinterpret_cast<const cxl_kv_hint *>(ring_.data() + CXL_KV_RING_ENTRIES_OFFSET);
 	std::vector<cxl_kv_hint> hints;
 	uint64_t nr_bad = 0;
 
@@ -80,7 +82,8 @@ std::vector<cxl_kv_hint> Arena::drain_hints(size_t max)
 	for (size_t i = 0; i < nr; i++, tail++) {
 		cxl_kv_hint hint;
 		memcpy(&hint, &entries[tail & (options.ring_entries - 1)], sizeof(hint));
-		/* The copy is what is checked and used; keep the compiler from reading the ring again. */
+		/* The copy is what is checked and used; keep the compiler from reading the ring
+		 * again. */
 		std::atomic_signal_fence(std::memory_order_seq_cst);
 		if (hint_ok(hint))
 			hints.push_back(hint);
@@ -89,7 +92,8 @@ std::vector<cxl_kv_hint> Arena::drain_hints(size_t max)
 	}
 	store(ring->tail, tail);
 	if (nr_bad)
-		store(ring->nr_bad, load(ring->nr_bad, std::memory_order_relaxed) + static_cast<uint32_t>(nr_bad));
+		store(ring->nr_bad, load(ring->nr_bad, std::memory_order_relaxed) +
+					    static_cast<uint32_t>(nr_bad));
 	nr_hints += hints.size();
 	nr_bad_hints += nr_bad;
 	return hints;

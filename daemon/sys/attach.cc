@@ -25,7 +25,8 @@ Result<std::vector<uint16_t>> count_pages(const ServedArena &served)
 		off_t hole = data < 0 ? -1 : lseek(arena.memory_fd(), data, SEEK_HOLE);
 		if (hole < 0)
 			return sys_error("scan an arena");
-		for (at = static_cast<uint64_t>(data); at < static_cast<uint64_t>(hole); at += uffd::page_bytes)
+		for (at = static_cast<uint64_t>(data); at < static_cast<uint64_t>(hole);
+		     at += uffd::page_bytes)
 			pages[at / served.block_bytes()]++;
 	}
 	return pages;
@@ -37,7 +38,8 @@ Result<std::vector<uint16_t>> count_pages(const ServedArena &served)
  * a block that was never made from one whose data should be somewhere: a spill
  * file that was replaced must not turn data into zeros.
  */
-void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t block, bool whole, bool part)
+void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t block, bool whole,
+	    bool part)
 {
 	BlockKey key{served.key(), block};
 	bool was_empty = (served.arena().word(block) & CXL_KV_WORD_STATE_MASK) == CXL_KV_EMPTY;
@@ -49,7 +51,8 @@ void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t
 	else if (!was_empty && !store.contains(key))
 		restorer.lose(served, block);
 	else if (part && was_empty) /* a make was cut off; its other pages are zero, too */
-		served.set_state(block, served.fill_zero(block) ? BlockState::Empty : BlockState::Resident);
+		served.set_state(block, served.fill_zero(block) ? BlockState::Empty
+								: BlockState::Resident);
 	else if (part)
 		restorer.fill(served, block);
 	else
@@ -58,16 +61,20 @@ void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t
 
 } // namespace
 
-Result<> attach(ServedArena &served, SpillStore &store, Restorer &restorer, const FaultServerOptions &options)
+Result<> attach(ServedArena &served, SpillStore &store, Restorer &restorer,
+		const FaultServerOptions &options)
 {
 	if (served.block_bytes() > options.extent_bytes)
-		return error(EINVAL, fmt::format("blocks of {} bytes do not fit into extents of {} bytes: raise [cold] "
-						 "extent_bytes", served.block_bytes(), options.extent_bytes));
+		return error(EINVAL, fmt::format("blocks of {} bytes do not fit into extents of {} "
+						 "bytes: raise [cold] "
+						 "extent_bytes",
+						 served.block_bytes(), options.extent_bytes));
 	/* Releases spills that were cut off half-way, and writers of blocks that were clean. */
 	if (int err = served.unprotect(0, served.nr_blocks()))
-		return error(err == ESRCH ? ESRCH : EINVAL,
-			     fmt::format("the client's range is not registered with its userfaultfd: {}",
-					 strerror(err)));
+		return error(
+			err == ESRCH ? ESRCH : EINVAL,
+			fmt::format("the client's range is not registered with its userfaultfd: {}",
+				    strerror(err)));
 	auto pages = count_pages(served);
 	if (!pages)
 		return pages.error();

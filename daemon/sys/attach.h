@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Taking over an arena, fresh or left behind by a daemon that died: docs/spill-protocol.md, "A new manager". */
+/* Taking over an arena, fresh or left behind by a daemon that died: docs/spill-protocol.md, "A new
+ * manager". */
 #pragma once
 
 #include "sys/restore.h"
@@ -11,6 +12,7 @@ namespace cxlkv {
  * wakes all of its blocked threads; events may be read only after that. Blocks
  * that are half there are queued with the restorer.
  */
-Result<> attach(ServedArena &served, SpillStore &store, Restorer &restorer, const FaultServerOptions &options);
+Result<> attach(ServedArena &served, SpillStore &store, Restorer &restorer,
+		const FaultServerOptions &options);
 
 } // namespace cxlkv

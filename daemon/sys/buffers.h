@@ -5,7 +5,8 @@
 
 namespace cxlkv {
 
-/* A bounce buffer for work that can wait: the last one is left for a thread that is blocked in a fault. */
+/* A bounce buffer for work that can wait: the last one is left for a thread that is blocked in a
+ * fault. */
 inline Bounce take_spare_buffer(SpillStore &store)
 {
 	Bounce buffer = store.take_buffer();

@@ -20,7 +20,8 @@ FaultEvents::FaultEvents(Ledger &ledger, Spiller &spiller, Restorer &restorer)
 
 bool FaultEvents::drain(ServedArena &served)
 {
-	constexpr int max_batches = 16; /* a client with very many threads waits for its next turn */
+	constexpr int max_batches =
+		16; /* a client with very many threads waits for its next turn */
 	std::array<uffd_msg, 64> batch;
 
 	for (int i = 0; i < max_batches && !served.gone(); i++) {
@@ -43,11 +44,13 @@ void FaultEvents::handle(ServedArena &served, const uffd_msg &msg)
 	const Arena &arena = served.arena();
 	uint64_t address = msg.arg.pagefault.address & ~(uffd::page_bytes - 1);
 
-	/* The client may have registered other memory of its own on this file: not ours to answer. */
+	/* The client may have registered other memory of its own on this file: not ours to answer.
+	 */
 	if (msg.event != UFFD_EVENT_PAGEFAULT || address < arena.options.client_base ||
 	    address - arena.options.client_base >= arena.geometry.bytes())
 		return;
-	auto block = static_cast<uint32_t>((address - arena.options.client_base) / served.block_bytes());
+	auto block =
+		static_cast<uint32_t>((address - arena.options.client_base) / served.block_bytes());
 	uint64_t flags = msg.arg.pagefault.flags;
 	if (flags & UFFD_PAGEFAULT_FLAG_WP) {
 		ledger_.stats.nr_faults_wp++;
@@ -65,7 +68,8 @@ void FaultEvents::written(ServedArena &served, uint32_t block)
 {
 	if (served.state(block) == BlockState::Spilling)
 		ledger_.stats.nr_spill_aborted++;
-	/* In every other state, too: it wakes, and where the block has left memory the thread faults again. */
+	/* In every other state, too: it wakes, and where the block has left memory the thread
+	 * faults again. */
 	spiller_.make_writable(served, block);
 }
 
@@ -76,9 +80,11 @@ void FaultEvents::missing(ServedArena &served, uint32_t block, uint64_t address)
 	case BlockState::Clean:
 	case BlockState::Spilling:
 	case BlockState::Aborted:
-		if (served.is_hole(address - served.arena().options.client_base, uffd::page_bytes) &&
+		if (served.is_hole(address - served.arena().options.client_base,
+				   uffd::page_bytes) &&
 		    served.arena().try_busy(block)) {
-			/* The client punched its own file. What was there is gone, and waking would not end. */
+			/* The client punched its own file. What was there is gone, and waking would
+			 * not end. */
 			restorer_.lose(served, block);
 			served.arena().clear_busy(block);
 		} else {

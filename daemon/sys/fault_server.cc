@@ -67,7 +67,8 @@ struct FaultServer::Impl {
 	bool stop_asked = false;
 };
 
-FaultServer::Impl::Impl(const FaultServerOptions &server_options, std::unique_ptr<SpillStore> spill_store)
+FaultServer::Impl::Impl(const FaultServerOptions &server_options,
+			std::unique_ptr<SpillStore> spill_store)
     : options(server_options), store(std::move(spill_store)), restorer(*store, ledger, options),
       spiller(
 	      *store, ledger, options, [this](ServedArena &served) { events.drain(served); },
@@ -125,8 +126,12 @@ std::vector<Moved> FaultServer::drain_moved()
 
 FaultStats FaultServer::stats() const
 {
-	std::lock_guard lock(impl_->mutex);
-	return impl_->published;
+	std::unique_lock lock(impl_->mutex);
+	FaultStats stats = impl_->published;
+	lock.unlock();
+	stats.restore_p50_ns = impl_->ledger.restore_ns.permille(500);
+	stats.restore_p99_ns = impl_->ledger.restore_ns.permille(990);
+	return stats;
 }
 
 void FaultServer::on_want_room(std::function<void()> callback)
@@ -182,7 +187,9 @@ int FaultServer::Impl::timeout_ms(bool more) const
 			at = wanted;
 	if (!at)
 		return -1;
-	return at <= now ? 0 : static_cast<int>(std::min<uint64_t>((at - now + 999'999) / 1'000'000, 60'000));
+	return at <= now ? 0
+			 : static_cast<int>(
+				   std::min<uint64_t>((at - now + 999'999) / 1'000'000, 60'000));
 }
 
 void FaultServer::Impl::handle_events(std::span<const epoll_event> ready)
@@ -193,13 +200,15 @@ void FaultServer::Impl::handle_events(std::span<const epoll_event> ready)
 			eventfd_t count;
 			eventfd_read(inbox_event.get(), &count);
 		}
-		auto it = tag < TAG_ARENAS ? arenas.end() : arenas.find(static_cast<uint32_t>(tag - TAG_ARENAS));
+		auto it = tag < TAG_ARENAS ? arenas.end()
+					   : arenas.find(static_cast<uint32_t>(tag - TAG_ARENAS));
 		if (it == arenas.end() || stopping)
 			continue;
 		ServedArena &served = *it->second.arena;
 		if (event.events & EPOLLERR) {
 			/* The client made its userfaultfd blocking; only an attacker does that. */
-			log_error("arena {}: its userfaultfd cannot be polled", served.arena().options.number);
+			log_error("arena {}: its userfaultfd cannot be polled",
+				  served.arena().options.number);
 			served.set_gone();
 			continue;
 		}
@@ -257,8 +266,8 @@ void FaultServer::Impl::accept(Request &&request)
 	for (const Extent &extent : request.extents) {
 		nr_blocks += extent.nr;
 		/* The sum keeps a client from naming the same blocks over and over. */
-		if (extent.first >= served.nr_blocks() || extent.nr > served.nr_blocks() - extent.first ||
-		    nr_blocks > served.nr_blocks())
+		if (extent.first >= served.nr_blocks() ||
+		    extent.nr > served.nr_blocks() - extent.first || nr_blocks > served.nr_blocks())
 			return answer(std::move(request), {EINVAL, extent.first, 0});
 	}
 	auto job = std::make_shared<Job>(std::move(request), &served);
@@ -352,8 +361,6 @@ void FaultServer::Impl::publish()
 {
 	FaultStats &stats = ledger.stats;
 
-	stats.restore_p50_ns = ledger.restore_ns.permille(500);
-	stats.restore_p99_ns = ledger.restore_ns.permille(990);
 	stats.store = store->stats();
 	{
 		std::lock_guard lock(mutex);

@@ -20,14 +20,15 @@ namespace cxlkv {
 
 /* What became of a request. */
 struct Outcome {
-	int error = 0; /* 0, or ENODATA, EIO, EBUSY, ESRCH (client gone), ECANCELED */
+	int error = 0;      /* 0, or ENODATA, EIO, EBUSY, ESRCH (client gone), ECANCELED */
 	uint32_t block = 0; /* first block that failed */
 	uint64_t nr_done = 0;
 };
 
 struct Request {
 	enum class Kind : uint8_t {
-		Attach,   /* start serving an arena: un-protect, scan, wake (protocol.md, a new manager) */
+		Attach,   /* start serving an arena: un-protect, scan, wake (protocol.md, a new
+			     manager) */
 		Detach,   /* stop serving; drops its records unless keep is set */
 		Make,     /* EMPTY or LOST -> zeroed RESIDENT; waits for room */
 		Fetch,    /* COLD -> RESIDENT; waits for room, full set or nothing */
@@ -50,24 +51,25 @@ struct Moved {
 };
 
 struct FaultServerOptions {
-	uint64_t hot_limit_bytes = 0;   /* makes and fetches wait for room below it (hot + warm limits) */
+	uint64_t hot_limit_bytes =
+		0; /* makes and fetches wait for room below it (hot + warm limits) */
 	uint64_t max_restore_bytes = 64u << 20; /* in flight */
-	uint32_t max_spills = 16;       /* extents in flight */
-	uint32_t extent_bytes = 1u << 20; /* as StoreOptions: longest I/O; a block must fit */
+	uint32_t max_spills = 16;               /* extents in flight */
+	uint32_t extent_bytes = 1u << 20;       /* as StoreOptions: longest I/O; a block must fit */
 };
 
 /* Monotonic counters; read by any thread. */
 struct FaultStats {
 	uint64_t nr_faults_missing = 0, nr_faults_wp = 0, nr_faults_minor = 0;
 	uint64_t nr_spilled = 0, spilled_bytes = 0; /* blocks */
-	uint64_t nr_spilled_clean = 0;              /* of these, without a write: the store had the bytes */
+	uint64_t nr_spilled_clean = 0; /* of these, without a write: the store had the bytes */
 	uint64_t nr_spill_aborted = 0, nr_spill_failed = 0, nr_spill_refused = 0;
 	uint64_t nr_restored = 0, restored_bytes = 0;
 	uint64_t nr_demand_restored = 0; /* of these, by a fault */
 	uint64_t nr_lost = 0;            /* blocks that could not be restored: counted misses */
 	uint64_t nr_made = 0, nr_dropped = 0;
-	uint64_t nr_no_room = 0;         /* requests that ended EBUSY */
-	uint64_t wanted_bytes = 0;       /* room that waiting requests need now */
+	uint64_t nr_no_room = 0;                         /* requests that ended EBUSY */
+	uint64_t wanted_bytes = 0;                       /* room that waiting requests need now */
 	uint64_t restore_p50_ns = 0, restore_p99_ns = 0; /* event or request to resident, a block */
 	StoreStats store;
 };
@@ -86,7 +88,8 @@ public:
 	void submit(Request request);           /* any thread */
 	std::vector<Moved> drain_moved();       /* policy thread */
 	[[nodiscard]] FaultStats stats() const; /* any thread */
-	/* Called on the I/O thread when a request starts to wait for room: the policy should plan now. */
+	/* Called on the I/O thread when a request starts to wait for room: the policy should plan
+	 * now. */
 	void on_want_room(std::function<void()> callback);
 
 private:

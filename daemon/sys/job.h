@@ -9,7 +9,10 @@
 namespace cxlkv {
 
 struct Job {
-	Job(Request &&job_request, ServedArena *arena) : request(std::move(job_request)), served(arena) {}
+	Job(Request &&job_request, ServedArena *arena)
+	    : request(std::move(job_request)), served(arena)
+	{
+	}
 
 	Request request;
 	ServedArena *served; /* lives until no job names it */

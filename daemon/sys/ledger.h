@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the parts of the I/O thread account in together. Touched by that thread only. */
+/* What the parts of the I/O thread account in together. Touched by that thread only, but for
+ * restore_ns. */
 #pragma once
 
 #include "base/histogram.h"

@@ -23,7 +23,8 @@ void Restorer::fetch(ServedArena &served, uint32_t block, uint64_t since_ns)
 	served.set_state(block, BlockState::Queued);
 	if (!fetched_.empty()) {
 		Run &last = fetched_.back();
-		if (last.served == &served && last.first + last.nr == block && last.since_ns == since_ns) {
+		if (last.served == &served && last.first + last.nr == block &&
+		    last.since_ns == since_ns) {
 			last.nr++;
 			return;
 		}
@@ -73,8 +74,11 @@ bool Restorer::start_next(std::deque<Run> &queue, bool urgent)
 		if (!run.nr)
 			continue;
 		uint64_t bytes = uint64_t{run.nr} * run.served->block_bytes();
-		bool fits = urgent || !reading_bytes_ || reading_bytes_ + bytes <= options_.max_restore_bytes;
-		Bounce buffer = !fits ? Bounce() : urgent ? store_.take_buffer() : take_spare_buffer(store_);
+		bool fits = urgent || !reading_bytes_ ||
+			    reading_bytes_ + bytes <= options_.max_restore_bytes;
+		Bounce buffer = !fits    ? Bounce()
+				: urgent ? store_.take_buffer()
+					 : take_spare_buffer(store_);
 		if (!buffer.data) {
 			queue.push_front(run);
 			return false;
@@ -98,7 +102,8 @@ Restorer::Run Restorer::next_run(Run &from) const
 		from.nr -= nr;
 	};
 
-	while (from.nr && !waits(served.state(from.first)) && served.state(from.first) != BlockState::Filling)
+	while (from.nr && !waits(served.state(from.first)) &&
+	       served.state(from.first) != BlockState::Filling)
 		take(1);
 	Run run{&served, from.first, 0, from.since_ns};
 	if (from.nr && served.state(from.first) == BlockState::Filling)
@@ -137,9 +142,11 @@ void Restorer::start(Run run, Bounce buffer)
 		if (waits(served.state(block)))
 			served.set_state(block, BlockState::Reading);
 	}
-	auto begun = store_.read(served.key(), run.first, run.nr, served.block_bytes(), buffer, tag);
+	auto begun =
+		store_.read(served.key(), run.first, run.nr, served.block_bytes(), buffer, tag);
 	if (!begun) {
-		log_error("restore of arena {}: {}", served.arena().options.number, begun.error().what);
+		log_error("restore of arena {}: {}", served.arena().options.number,
+			  begun.error().what);
 		store_.give_buffer(buffer);
 		back_off(run);
 		return;
@@ -186,7 +193,8 @@ void Restorer::put_in_place(Read &read, uint32_t first, uint32_t nr)
 		return;
 	}
 	if (err) {
-		/* Nobody is left to fault on it. What the store has stays until the arena is detached. */
+		/* Nobody is left to fault on it. What the store has stays until the arena is
+		 * detached. */
 		for (uint32_t block = first; block < first + nr; block++)
 			served.set_state(block, BlockState::Cold);
 		served.set_gone();
@@ -232,8 +240,9 @@ void Restorer::lose(ServedArena &served, uint32_t block)
 	served.set_state(block, BlockState::Lost);
 	ledger_.stats.nr_lost++;
 	if (complaint_.allow(&skipped))
-		log_warning("arena {}: block {} could not be restored and is lost; {} more not shown",
-			    served.arena().options.number, block, skipped);
+		log_warning(
+			"arena {}: block {} could not be restored and is lost; {} more not shown",
+			served.arena().options.number, block, skipped);
 	served.poison(block);
 }
 

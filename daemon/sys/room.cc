@@ -7,7 +7,8 @@
 namespace cxlkv {
 
 Room::Room(Ledger &ledger, Spiller &spiller, Restorer &restorer, SpillStore &store,
-	   const FaultServerOptions &options, std::function<uint64_t()> used, std::function<void(JobPtr)> on_done)
+	   const FaultServerOptions &options, std::function<uint64_t()> used,
+	   std::function<void(JobPtr)> on_done)
     : ledger_(ledger), spiller_(spiller), restorer_(restorer), store_(store), options_(options),
       used_(std::move(used)), on_done_(std::move(on_done))
 {
@@ -53,7 +54,8 @@ bool Room::fits(uint64_t bytes) const
 void Room::enqueue(JobPtr job)
 {
 	uint64_t bytes = need(*job);
-	bool waits = job->request.kind == Request::Kind::Make || job->request.kind == Request::Kind::Fetch;
+	bool waits = job->request.kind == Request::Kind::Make ||
+		     job->request.kind == Request::Kind::Fetch;
 	bool hopeless = options_.hot_limit_bytes && bytes > options_.hot_limit_bytes;
 
 	if (job->outcome.error) {
@@ -79,7 +81,8 @@ void Room::admit(JobPtr job)
 
 	for (const Extent &extent : job->request.extents) {
 		for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
-			if (job->request.kind == Request::Kind::Fetch && served.state(block) == BlockState::Spilling)
+			if (job->request.kind == Request::Kind::Fetch &&
+			    served.state(block) == BlockState::Spilling)
 				spiller_.make_writable(served, block);
 			if (!needs_room(job->request.kind, served.state(block)))
 				continue;
@@ -130,11 +133,13 @@ void Room::expire(uint64_t now)
 	active_.remove_if(late);
 }
 
-/* Gives up what the job still holds. Another job that wants a block queues it again when it gets there. */
+/* Gives up what the job still holds. Another job that wants a block queues it again when it gets
+ * there. */
 void Room::take_back(Job &job)
 {
 	for (; !job.at_end(); job.advance(1)) {
-		if (job.request.kind == Request::Kind::Make && job.served->state(job.block()) == BlockState::Making)
+		if (job.request.kind == Request::Kind::Make &&
+		    job.served->state(job.block()) == BlockState::Making)
 			job.served->set_state(job.block(), BlockState::Empty);
 		else
 			restorer_.unqueue(*job.served, job.block());

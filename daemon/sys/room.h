@@ -24,7 +24,8 @@ public:
 	     std::function<void(JobPtr)> on_done);
 
 	void enqueue(JobPtr job);
-	/* Admits what fits, moves admitted jobs on; a bounded amount of work. True: call again soon. */
+	/* Admits what fits, moves admitted jobs on; a bounded amount of work. True: call again
+	 * soon. */
 	bool pump();
 	/* Ends the jobs of the arena (nullptr: all). */
 	void cancel(const ServedArena *served, int error);

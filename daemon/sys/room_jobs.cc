@@ -41,7 +41,8 @@ Room::Step Room::advance_make(Job &job, uint64_t *budget)
 
 	while (!job.at_end()) {
 		uint32_t first = job.block(), nr = 0;
-		if (needs_room(Request::Kind::Make, served.state(first))) /* another job gave it back */
+		if (needs_room(Request::Kind::Make,
+			       served.state(first))) /* another job gave it back */
 			begin_make(served, first);
 		while (nr < job.nr_adjacent() && served.state(first + nr) == BlockState::Making &&
 		       nr * uint64_t{served.block_bytes()} < *budget)
@@ -142,8 +143,8 @@ Room::Step Room::drop_block(ServedArena &served, uint32_t block, int *error)
 	}
 	if (state == BlockState::Spilling)
 		spiller_.make_writable(served, block);
-	if (state == BlockState::Spilling || state == BlockState::Aborted || state == BlockState::Reading ||
-	    state == BlockState::Filling)
+	if (state == BlockState::Spilling || state == BlockState::Aborted ||
+	    state == BlockState::Reading || state == BlockState::Filling)
 		return Step::Waits;
 	if (!arena.try_busy(block)) {
 		busy_ = true;
@@ -156,7 +157,8 @@ Room::Step Room::drop_block(ServedArena &served, uint32_t block, int *error)
 			served.zero(block, 1);
 		served.punch(block, 1);
 		served.set_state(block, BlockState::Empty);
-		served.unprotect(block, 1); /* clears markers; and threads that waited fault again */
+		served.unprotect(block,
+				 1); /* clears markers; and threads that waited fault again */
 		ledger_.stats.nr_dropped++;
 	} else {
 		*error = EBUSY;

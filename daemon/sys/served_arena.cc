@@ -37,8 +37,9 @@ cxl_kv_state public_state(BlockState state)
 
 bool holds_reservation(BlockState state)
 {
-	return state == BlockState::Making || state == BlockState::Queued || state == BlockState::Demanded ||
-	       state == BlockState::Reading || state == BlockState::Filling;
+	return state == BlockState::Making || state == BlockState::Queued ||
+	       state == BlockState::Demanded || state == BlockState::Reading ||
+	       state == BlockState::Filling;
 }
 
 bool in_memory(Where where)
@@ -65,7 +66,8 @@ Where where_of(BlockState state, Where now, Where placement)
 } // namespace
 
 ServedArena::ServedArena(std::shared_ptr<Arena> arena, Ledger &ledger)
-    : arena_(std::move(arena)), ledger_(ledger), states_(arena_->geometry.nr_blocks(), BlockState::Empty)
+    : arena_(std::move(arena)), ledger_(ledger),
+      states_(arena_->geometry.nr_blocks(), BlockState::Empty)
 {
 }
 
@@ -110,18 +112,20 @@ int ServedArena::noted(int err)
 
 int ServedArena::protect(uint32_t first, uint32_t nr)
 {
-	return noted(uffd::protect(arena_->uffd(), arena_->client_address(first), uint64_t{nr} * block_bytes()));
+	return noted(uffd::protect(arena_->uffd(), arena_->client_address(first),
+				   uint64_t{nr} * block_bytes()));
 }
 
 int ServedArena::unprotect(uint32_t first, uint32_t nr)
 {
-	return noted(uffd::unprotect(arena_->uffd(), arena_->client_address(first), uint64_t{nr} * block_bytes(),
-				     true));
+	return noted(uffd::unprotect(arena_->uffd(), arena_->client_address(first),
+				     uint64_t{nr} * block_bytes(), true));
 }
 
 int ServedArena::wake(uint32_t first, uint32_t nr)
 {
-	return noted(uffd::wake(arena_->uffd(), arena_->client_address(first), uint64_t{nr} * block_bytes()));
+	return noted(uffd::wake(arena_->uffd(), arena_->client_address(first),
+				uint64_t{nr} * block_bytes()));
 }
 
 int ServedArena::zero(uint32_t first, uint32_t nr)
@@ -145,10 +149,11 @@ int ServedArena::fill_zero(uint32_t block)
 	return err == EEXIST ? 0 : noted(err);
 }
 
-int ServedArena::copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect, uint64_t *nr_existing)
+int ServedArena::copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect,
+			 uint64_t *nr_existing)
 {
-	return noted(uffd::copy(arena_->uffd(), arena_->client_address(first), from, uint64_t{nr} * block_bytes(),
-				protect, nr_existing));
+	return noted(uffd::copy(arena_->uffd(), arena_->client_address(first), from,
+				uint64_t{nr} * block_bytes(), protect, nr_existing));
 }
 
 int ServedArena::overwrite(uint32_t first, uint32_t nr, const std::byte *from)
@@ -182,7 +187,8 @@ void ServedArena::poison(uint32_t block)
 		wake(block, 1);
 	else if (!gone_ && complaint_.allow(&skipped))
 		/* Waking would only make the thread fault again. */
-		log_error("arena {}: block {} is lost, and the kernel cannot poison it ({}): threads that touch it wait",
+		log_error("arena {}: block {} is lost, and the kernel cannot poison it ({}): "
+			  "threads that touch it wait",
 			  arena_->options.number, block, strerror(err));
 }
 

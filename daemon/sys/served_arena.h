@@ -47,8 +47,12 @@ public:
 	void set_state(uint32_t block, BlockState state);
 	/* To Spilling, unless somebody holds a lease. */
 	[[nodiscard]] bool try_spilling(uint32_t block);
-	/* The point of no return of a spill: from now on a lease is told to fetch. False: leased. */
-	[[nodiscard]] bool try_punching(uint32_t block) { return arena_->publish_unleased(block, CXL_KV_PUNCHING); }
+	/* The point of no return of a spill: from now on a lease is told to fetch. False: leased.
+	 */
+	[[nodiscard]] bool try_punching(uint32_t block)
+	{
+		return arena_->publish_unleased(block, CXL_KV_PUNCHING);
+	}
 
 	/* The steps; 0 or an errno. ESRCH and ENOENT also set gone(). */
 	int protect(uint32_t first, uint32_t nr);
@@ -59,7 +63,8 @@ public:
 	/* Zeroed pages where there are none. */
 	int fill_zero(uint32_t block);
 	/* Fills holes; *nr_existing = pages that were there and were left alone. */
-	int copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect, uint64_t *nr_existing);
+	int copy_in(uint32_t first, uint32_t nr, const std::byte *from, bool protect,
+		    uint64_t *nr_existing);
 	/* Writes over whatever is there, and maps it. */
 	int overwrite(uint32_t first, uint32_t nr, const std::byte *from);
 	int map_existing(uint64_t address, uint64_t bytes, bool protect);

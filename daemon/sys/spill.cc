@@ -13,7 +13,8 @@ namespace cxlkv {
 
 Spiller::Spiller(SpillStore &store, Ledger &ledger, const FaultServerOptions &options,
 		 std::function<void(ServedArena &)> drain, std::function<void(JobPtr)> on_done)
-    : store_(store), ledger_(ledger), options_(options), drain_(std::move(drain)), on_done_(std::move(on_done))
+    : store_(store), ledger_(ledger), options_(options), drain_(std::move(drain)),
+      on_done_(std::move(on_done))
 {
 }
 
@@ -26,7 +27,7 @@ bool Spiller::pump()
 		Bounce buffer = take_spare_buffer(store_);
 		if (!buffer.data)
 			return false; /* until a completion */
-		job->nr_open++; /* keeps the job while it starts */
+		job->nr_open++;       /* keeps the job while it starts */
 		start(job, buffer);
 		if (job->at_end())
 			queue_.pop_front();
@@ -55,7 +56,8 @@ bool Spiller::claim_run(Spill &spill)
 	while (!job.at_end()) {
 		uint32_t block = job.block();
 		bool clean = served.state(block) == BlockState::Clean;
-		bool fits = !spill.nr || (block == spill.first + spill.nr && clean == spill.clean && spill.nr < most);
+		bool fits = !spill.nr || (block == spill.first + spill.nr && clean == spill.clean &&
+					  spill.nr < most);
 		if (!fits)
 			break;
 		job.advance(1);
@@ -112,8 +114,8 @@ void Spiller::copy_and_write(Spill spill)
 		return;
 	}
 	uint64_t tag = next_tag_++;
-	auto written = store_.write(served.key(), spill.first, spill.nr, served.block_bytes(), ++generation_,
-				    spill.buffer, tag);
+	auto written = store_.write(served.key(), spill.first, spill.nr, served.block_bytes(),
+				    ++generation_, spill.buffer, tag);
 	if (!written) {
 		spill.job->fail(written.error().code, spill.first);
 		abort_all(spill, ledger_.stats.nr_spill_failed);
@@ -146,7 +148,8 @@ void Spiller::complete(StoreCompletion &&completion)
 	end(spill);
 }
 
-/* From the drain of events to the un-protect, for those blocks of the run that are still protected. */
+/* From the drain of events to the un-protect, for those blocks of the run that are still protected.
+ */
 void Spiller::punch(Spill &spill)
 {
 	ServedArena &served = spill.served();
@@ -181,8 +184,10 @@ uint32_t Spiller::punch_run(Spill &spill, uint32_t first, uint32_t nr)
 	 */
 	uint64_t skipped = 0;
 	if (complaint_.allow(&skipped))
-		log_warning("arena {}: a spill of blocks {}..{} left pages behind ({}); {} more not shown",
-			    arena.options.number, first, first + nr - 1, err ? strerror(err) : "pinned?", skipped);
+		log_warning("arena {}: a spill of blocks {}..{} left pages behind ({}); {} more "
+			    "not shown",
+			    arena.options.number, first, first + nr - 1,
+			    err ? strerror(err) : "pinned?", skipped);
 	for (uint32_t block = first; block < first + nr; block++) {
 		if (served.is_hole(arena.offset(block), served.block_bytes()))
 			left_memory(spill, block, 1);
@@ -201,7 +206,8 @@ void Spiller::left_memory(Spill &spill, uint32_t first, uint32_t nr)
 			store_.commit({served.key(), block});
 		served.set_state(block, BlockState::Cold);
 	}
-	/* Clears the markers that protection left, and wakes late writers: they fault again on the hole. */
+	/* Clears the markers that protection left, and wakes late writers: they fault again on the
+	 * hole. */
 	served.unprotect(first, nr);
 
 	spill.job->outcome.nr_done += nr;
@@ -214,8 +220,10 @@ void Spiller::put_back(Spill &spill, uint32_t block)
 {
 	ServedArena &served = spill.served();
 
-	/* Where that fails too, the store has the bytes, and a restore writes over the pages that stayed. */
-	if (served.overwrite(block, 1, spill.buffer.data + served.arena().offset(block - spill.first))) {
+	/* Where that fails too, the store has the bytes, and a restore writes over the pages that
+	 * stayed. */
+	if (served.overwrite(block, 1,
+			     spill.buffer.data + served.arena().offset(block - spill.first))) {
 		left_memory(spill, block, 1);
 		return;
 	}

@@ -25,12 +25,16 @@ public:
 	bool pump();
 	void complete(StoreCompletion &&completion);
 
-	/* The client wrote, or must be able to: pages stay, and the store's copy no longer counts. */
+	/* The client wrote, or must be able to: pages stay, and the store's copy no longer counts.
+	 */
 	void make_writable(ServedArena &served, uint32_t block);
 	/* Ends queued jobs of the arena (nullptr: of all), and aborts what is in flight for it. */
 	void cancel(const ServedArena *served, int error);
 
-	[[nodiscard]] uint32_t nr_in_flight() const { return static_cast<uint32_t>(in_flight_.size()); }
+	[[nodiscard]] uint32_t nr_in_flight() const
+	{
+		return static_cast<uint32_t>(in_flight_.size());
+	}
 
 private:
 	struct Spill {

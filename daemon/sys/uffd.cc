@@ -52,17 +52,20 @@ Result<uint64_t> client_features(int device)
 	if (ioctl(probe.get(), UFFDIO_API, &api))
 		return sys_error("ask for userfaultfd features");
 	if ((api.features & required_features) != required_features)
-		return error(EOPNOTSUPP, fmt::format("the kernel's userfaultfd lacks features {:#x}; Linux 6.1 "
-						     "or newer has them",
-						     required_features & ~api.features));
-	uint64_t optional = UFFD_FEATURE_EXACT_ADDRESS | UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_POISON;
+		return error(EOPNOTSUPP,
+			     fmt::format("the kernel's userfaultfd lacks features {:#x}; Linux 6.1 "
+					 "or newer has them",
+					 required_features & ~api.features));
+	uint64_t optional =
+		UFFD_FEATURE_EXACT_ADDRESS | UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_POISON;
 	return required_features | (api.features & optional);
 }
 
 Result<uint64_t> features_of(int fd)
 {
 	char target[64] = "";
-	ssize_t n = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target) - 1);
+	ssize_t n =
+		readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target) - 1);
 	if (n < 0 || std::string(target, static_cast<size_t>(n)) != "anon_inode:[userfaultfd]")
 		return error(EINVAL, "not a userfaultfd");
 
@@ -150,7 +153,8 @@ int zeropage(int fd, uint64_t addr, uint64_t bytes)
 	return ret ? ret : nr_existing ? EEXIST : 0;
 }
 
-int copy(int fd, uint64_t addr, const std::byte *from, uint64_t bytes, bool protect, uint64_t *nr_existing)
+int copy(int fd, uint64_t addr, const std::byte *from, uint64_t bytes, bool protect,
+	 uint64_t *nr_existing)
 {
 	uint64_t mode = UFFDIO_COPY_MODE_DONTWAKE | (protect ? UFFDIO_COPY_MODE_WP : 0);
 
@@ -199,7 +203,8 @@ Result<size_t> read_events(int fd, std::span<uffd_msg> into)
 	struct iovec iov = {into.data(), into.size_bytes()};
 	ssize_t n = preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
 
-	if (n < 0 && errno == EOPNOTSUPP) /* before Linux 6.10; the file is non-blocking unless tampered with */
+	if (n < 0 && errno == EOPNOTSUPP) /* before Linux 6.10; the file is non-blocking unless
+					     tampered with */
 		n = read(fd, into.data(), into.size_bytes());
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return size_t{0};

@@ -26,7 +26,8 @@ extern const uint64_t forbidden_features;
 /* What a client asks for: the required ones, and of the optional ones those the kernel has. */
 Result<uint64_t> client_features(int device);
 
-/* An open /dev/userfaultfd, from which an unprivileged process makes userfaultfds with full rights. */
+/* An open /dev/userfaultfd, from which an unprivileged process makes userfaultfds with full rights.
+ */
 Result<Fd> open_device();
 /* A new non-blocking userfaultfd of the calling process. */
 Result<Fd> create(int device, uint64_t features);

@@ -73,7 +73,8 @@ Result<std::unique_ptr<ArenaClient>> ArenaClient::create(const Geometry &geometr
 	auto fd = uffd::create(device->get(), *features);
 	if (!fd)
 		return fd.error();
-	uint64_t modes = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MINOR;
+	uint64_t modes =
+		UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MINOR;
 	auto addr = reinterpret_cast<uint64_t>(memory_map->data());
 	if (int err = uffd::register_range(fd->get(), addr, geometry.bytes(), modes))
 		return error(err, "register");
@@ -116,7 +117,9 @@ Result<> ArenaClient::send(int socket) const
 	msg.msg_control = control;
 	msg.msg_controllen = sizeof(control);
 	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-	*cmsg = {.cmsg_len = CMSG_LEN(sizeof(fds)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	*cmsg = {.cmsg_len = CMSG_LEN(sizeof(fds)),
+		 .cmsg_level = SOL_SOCKET,
+		 .cmsg_type = SCM_RIGHTS};
 	memcpy(CMSG_DATA(cmsg), fds, sizeof(fds));
 	if (sendmsg(socket, &msg, MSG_NOSIGNAL) != sizeof(address))
 		return sys_error("send files");

@@ -31,7 +31,8 @@ public:
 	[[nodiscard]] std::byte *base() const { return memory_.data(); }
 	[[nodiscard]] std::atomic<uint64_t> *block64(uint32_t block) const
 	{
-		return reinterpret_cast<std::atomic<uint64_t> *>(base() + uint64_t{block} * geometry.block_bytes);
+		return reinterpret_cast<std::atomic<uint64_t> *>(
+			base() + uint64_t{block} * geometry.block_bytes);
 	}
 	[[nodiscard]] std::atomic<uint64_t> &word(uint32_t block) const
 	{
@@ -41,7 +42,10 @@ public:
 	{
 		return static_cast<cxl_kv_state>(word(block).load() & CXL_KV_WORD_STATE_MASK);
 	}
-	[[nodiscard]] cxl_kv_ring *ring() const { return reinterpret_cast<cxl_kv_ring *>(ring_.data()); }
+	[[nodiscard]] cxl_kv_ring *ring() const
+	{
+		return reinterpret_cast<cxl_kv_ring *>(ring_.data());
+	}
 	[[nodiscard]] cxl_kv_hint *hints() const
 	{
 		return reinterpret_cast<cxl_kv_hint *>(ring_.data() + CXL_KV_RING_ENTRIES_OFFSET);

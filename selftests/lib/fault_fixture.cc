@@ -111,8 +111,9 @@ TestServer::~TestServer()
 		unlink(path_.c_str());
 }
 
-void TestServer::post(Request::Kind kind, const std::shared_ptr<Arena> &arena, std::vector<Extent> extents,
-		      uint64_t timeout_ms, std::function<void(const Outcome &)> done)
+void TestServer::post(Request::Kind kind, const std::shared_ptr<Arena> &arena,
+		      std::vector<Extent> extents, uint64_t timeout_ms,
+		      std::function<void(const Outcome &)> done)
 {
 	Request request;
 	request.kind = kind;
@@ -123,8 +124,8 @@ void TestServer::post(Request::Kind kind, const std::shared_ptr<Arena> &arena, s
 	server_->submit(std::move(request));
 }
 
-Outcome TestServer::call(Request::Kind kind, const std::shared_ptr<Arena> &arena, std::vector<Extent> extents,
-			 uint64_t timeout_ms, bool keep)
+Outcome TestServer::call(Request::Kind kind, const std::shared_ptr<Arena> &arena,
+			 std::vector<Extent> extents, uint64_t timeout_ms, bool keep)
 {
 	auto answer = std::make_shared<std::promise<Outcome>>();
 	auto future = answer->get_future();

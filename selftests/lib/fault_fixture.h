@@ -55,11 +55,12 @@ public:
 	static Result<std::unique_ptr<TestServer>> start(const Options &options);
 	~TestServer();
 
-	Outcome call(Request::Kind kind, const std::shared_ptr<Arena> &arena, std::vector<Extent> extents = {},
-		     uint64_t timeout_ms = 0, bool keep = false);
+	Outcome call(Request::Kind kind, const std::shared_ptr<Arena> &arena,
+		     std::vector<Extent> extents = {}, uint64_t timeout_ms = 0, bool keep = false);
 	/* Does not wait; done is called on the I/O thread. */
-	void post(Request::Kind kind, const std::shared_ptr<Arena> &arena, std::vector<Extent> extents,
-		  uint64_t timeout_ms, std::function<void(const Outcome &)> done);
+	void post(Request::Kind kind, const std::shared_ptr<Arena> &arena,
+		  std::vector<Extent> extents, uint64_t timeout_ms,
+		  std::function<void(const Outcome &)> done);
 	[[nodiscard]] FaultStats stats() const { return server_->stats(); }
 	[[nodiscard]] FaultServer &server() { return *server_; }
 	[[nodiscard]] SteeredIo &io() { return *io_; }
