@@ -9,13 +9,13 @@ common_args()
 	local accel=$1 append=$2 log=$3
 
 	# TCG under load is slow, not stuck: no soft lock-up reports, only real ones by the deadlines.
-	append+=" console=ttyS0 loglevel=5 panic=-1 nowatchdog hung_task_timeout_secs=120"
+	append+=" console=ttyS0 loglevel=5 panic=-1 nowatchdog"
 	qemu_args+=(
 		-accel "$accel" -smp 2 -nodefaults -display none -no-reboot -monitor none
 		-kernel "$guest_dir/vmlinuz" -initrd "$guest_dir/initrd" -append "$append"
 		-fsdev "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"
-		-device "virtio-9p-pci,fsdev=host,mount_tag=host"
-		-device virtio-serial-pci
+		-device "virtio-9p-pci,bus=pcie.0,fsdev=host,mount_tag=host"
+		-device "virtio-serial-pci,bus=pcie.0"
 		-chardev "file,id=out,path=/dev/fd/1" -device "virtserialport,chardev=out,name=kv.out"
 	)
 	if [[ $log == - ]]; then
@@ -32,7 +32,7 @@ nvme_args()
 	rm -f "$image"
 	truncate -s "$size" "$image"
 	qemu_args+=(-drive "file=$image,if=none,id=nv,format=raw,cache=none,aio=threads"
-		-device "nvme,drive=nv,serial=kv0")
+		-device "nvme,drive=nv,serial=kv0,bus=pcie.0")
 }
 
 # Node 0 with both CPUs, node 1 without: slower by HMAT. Its range is right behind node 0's, which
@@ -56,6 +56,28 @@ hmat()
 
 	qemu_args+=(-numa "$lb,target=$target,data-type=access-latency,latency=$ns"
 		-numa "$lb,target=$target,data-type=access-bandwidth,bandwidth=${gbps}G")
+}
+
+# A CXL type-3 device with volatile memory behind one root port; guest/cxl-region makes a region of it.
+cxl_args()
+{
+	local node0_mb=$1 cxl_mb=$2
+
+	qemu_args+=(-cpu "max,hypervisor=off" -M "q35,cxl=on" -m "${node0_mb}M,maxmem=8G,slots=8"
+		-object "memory-backend-ram,id=cxlm0,share=on,size=${cxl_mb}M"
+		-device "pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1"
+		-device "cxl-rp,port=0,bus=cxl.1,id=rp0,chassis=0,slot=2"
+		-device "cxl-type3,bus=rp0,volatile-memdev=cxlm0,id=cxl-vmem0"
+		-M "cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G"
+		# Emulated CXL memory is no RAM to QEMU: a device reaches it through a bounce buffer, which
+		# by default holds one page, and a larger transfer stops the device for good. virtio devices
+		# have such a buffer of their own only behind an (absent) IOMMU.
+		-global nvme.x-max-bounce-buffer-size=64M)
+	local device
+	for device in virtio-9p-pci virtio-serial-pci; do
+		qemu_args+=(-global "$device.x-max-bounce-buffer-size=64M"
+			-global "$device.iommu_platform=on" -global "$device.disable-legacy=on")
+	done
 }
 
 fast_node1_base() { printf '0x%x' $(((4096 + $1 - 2048) << 20)); }
