@@ -4,6 +4,7 @@
  * either kind. Exit codes: 0 done, 1 something differs from what it must be,
  * 2 bad usage or input, 3 the KV memory failed.
  */
+#include "engine/attention.h"
 #include "engine/reference.h"
 #include "engine/run.h"
 
@@ -24,6 +25,7 @@ struct Arguments {
 	std::string output;
 	bool json = false;
 	std::string file_a, file_b;
+	AttentionOptions attention;
 
 	[[nodiscard]] std::string model_file(const char *name) const
 	{
@@ -72,6 +74,19 @@ int run_workload(const Arguments &args)
 		if (Result<> r = write_transcript(args.output, result->records); !r)
 			return fail(r.error(), exit_usage);
 	fmt::print("{}\n", args.json ? summary_json(*result) : summary_text(*result));
+	return exit_ok;
+}
+
+int run_attention(const Arguments &args)
+{
+	Result<Model> model = Model::load(args.model_file("tiny-llama.bin"));
+	if (!model)
+		return fail(model.error(), exit_usage);
+	Result<Text> text = read_text(args.model_file("heldout.txt"));
+	if (!text)
+		return fail(text.error(), exit_usage);
+	if (Result<> r = record_attention(args.attention, *model, *text, args.output); !r)
+		return fail(r.error(), exit_usage);
 	return exit_ok;
 }
 
@@ -142,6 +157,13 @@ int command(int argc, char **argv)
 	CLI::App *comparison = app.add_subcommand("compare", "compare the outputs of two runs");
 	comparison->add_option("a", args.file_a)->required();
 	comparison->add_option("b", args.file_b)->required();
+	CLI::App *attention = app.add_subcommand("attention", "record the attention of a text");
+	attention->add_option("file", args.output, "trace to write (.att)")->required();
+	attention->add_option("--offset", args.attention.offset, "where in heldout.txt it begins")
+		->capture_default_str();
+	attention->add_option("--tokens", args.attention.tokens)->capture_default_str();
+	attention->add_option("--tokens-per-block", args.attention.tokens_per_block)
+		->capture_default_str();
 
 	try {
 		app.parse(argc, argv);
@@ -150,6 +172,8 @@ int command(int argc, char **argv)
 	}
 	if (reference->parsed())
 		return run_reference(args);
+	if (attention->parsed())
+		return run_attention(args);
 	return workload->parsed() ? run_workload(args) : run_compare(args);
 }
 
