@@ -101,8 +101,8 @@ int run_compare(const Arguments &args)
 	Comparison c = compare(*a, *b);
 	for (const std::string &d : c.differences)
 		fmt::print("{}\n", d);
-	fmt::print("tokens identical: {}/{}\nKV cache identical: {}/{}\n", c.nr_tokens_identical,
-		   c.nr, c.nr_kv_identical, c.nr);
+	fmt::print("KV cache identical: {}/{}\ntokens identical: {}/{}\n", c.nr_kv_identical, c.nr,
+		   c.nr_tokens_identical, c.nr);
 	return c.identical() ? exit_ok : exit_differs;
 }
 

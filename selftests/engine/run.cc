@@ -55,7 +55,7 @@ public:
 		fmt::print(stderr, "engine: turn {}/{}  {} tokens", turn, nr_turns_,
 			   counters.nr_prefilled + counters.nr_decoded);
 		if (kv.nr_leases)
-			fmt::print(stderr, "  hit share {:.3f}  recomputed {}", hit_share(kv),
+			fmt::print(stderr, "  hit share {:.4f}  recomputed {}", hit_share(kv),
 				   counters.nr_recomputed);
 		fmt::print(stderr, "\n");
 	}
