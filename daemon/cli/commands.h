@@ -15,6 +15,7 @@ enum ExitCode {
 };
 
 int cmd_list(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 

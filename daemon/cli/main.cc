@@ -20,6 +20,7 @@ const Command commands[] = {
 	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
 	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
+	{"plan", cmd_plan, "sizes, times and cost of a deployment, from a model of it"},
 };
 
 void print_help(FILE *to)
