@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kWidth = 80;
+
 /* Reads fields of one object, printed. */
 struct Fields {
 	const json &object;
@@ -30,8 +32,13 @@ std::string head_lines(const Fields &f)
 	std::string out = fmt::format("cxl-kvd {}, pid {}, up {}, {} mode, {} policy, {} arena{}\n", f.text("/version"),
 				      f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
 				      f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
-	std::string source = f.text("/sampling/source"), why = f.text("/sampling/why");
-	out += fmt::format("sampling: {}{}\n", source.empty() ? "none" : source, why.empty() ? "" : " (" + why + ")");
+	std::string source = f.text("/sampling/source");
+	out += "sampling: " + (source.empty() ? "none" : source) + "\n";
+	json::json_pointer not_used("/sampling/not_used");
+	if (f.object.contains(not_used) && f.object.at(not_used).is_object())
+		for (const auto &[name, why] : f.object.at(not_used).items())
+			if (why.is_string())
+				out += "  " + wrap("not " + name + ": " + why.get<std::string>(), kWidth - 2, 6);
 	return out;
 }
 
@@ -125,7 +132,7 @@ std::string status_text(const json &status)
 	if (status.contains("warnings") && status["warnings"].is_array())
 		for (const json &warning : status["warnings"])
 			if (warning.is_string())
-				out += "warning: " + warning.get<std::string>() + "\n";
+				out += wrap("warning: " + warning.get<std::string>(), kWidth, 9);
 	return out;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <span>
+#include <sstream>
 
 namespace cxlkv {
 
@@ -88,6 +89,25 @@ std::string left(const std::string &text, size_t width)
 std::string right(const std::string &text, size_t width)
 {
 	return std::string(width - std::min(width, columns(text)), ' ') + text;
+}
+
+std::string wrap(const std::string &text, size_t width, size_t indent)
+{
+	std::string out;
+	size_t used = 0;
+	std::istringstream words(text);
+
+	for (std::string word; words >> word; used += columns(word)) {
+		if (used && used + 1 + columns(word) > width) {
+			out += "\n" + std::string(indent, ' ');
+			used = indent;
+		} else if (used) {
+			out += ' ';
+			used++;
+		}
+		out += word;
+	}
+	return out + "\n";
 }
 
 } // namespace cxlkv

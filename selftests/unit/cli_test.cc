@@ -108,7 +108,7 @@ json example_status()
 	"store":{"used_bytes":268435456,"capacity_bytes":17179869184,"checksum_failures":0,"io_errors":0,"no_space":0},
 	"mover":{"promote":{"attempted":10,"moved":8,"failed":1,"skipped":1,"bytes":524288},
 	"demote":{"attempted":0,"moved":0,"failed":0,"skipped":0,"bytes":0},"no_space":0},
-	"sampling":{"source":"none","why":"native mode has no module"},"arenas":1,
+	"sampling":{"source":"pmu","not_used":{"module":"not loaded"}},"arenas":1,
 	"warnings":["kernel.numa_balancing is on"]})");
 }
 
@@ -153,6 +153,13 @@ TEST(Units, WidthsCountColumnsNotBytes)
 TEST(Units, AClientsNameCannotSteerTheTerminal)
 {
 	EXPECT_EQ(printable("a\x1b[2Jb\n\xc3\xb6"), "a?[2Jb???");
+}
+
+TEST(Units, WrapBreaksBetweenWords)
+{
+	EXPECT_EQ(wrap("one two three", 8, 2), "one two\n  three\n");
+	EXPECT_EQ(wrap("unbreakable", 4, 2), "unbreakable\n");
+	EXPECT_EQ(wrap("µµ µµ", 5, 0), "µµ µµ\n");
 }
 
 TEST(Args, SetsWhatWasGiven)
@@ -242,7 +249,7 @@ TEST(Status, FitsOneScreenAndSaysWhatMatters)
 	EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 24) << text;
 	for (const char *part : {"pid 4711", "1 h 2 min", "77.1 MiB", "96 %", "/var/lib/cxl-kv/spill", "p50 148 µs",
 				 "10 attempted = 8 moved + 1 failed + 1 skipped", "kernel.numa_balancing is on",
-				 "native mode has no module", "warm  none"})
+				 "sampling: pmu", "  not module: not loaded", "warm  none"})
 		EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
