@@ -64,7 +64,7 @@ CHECK_SUITES := check-unit check-native check-vm
 .DEFAULT_GOAL := all
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile systemd/install.mk
 
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
 
@@ -176,6 +176,13 @@ demo: demo-native ## see it work
 check-unit: all $(UNIT) ## tests that need no root
 	@selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers selftests/check-licenses $(UNIT)
 
+.PHONY: check-sanitize unit-programs
+unit-programs: $(UNIT)
+check-sanitize: ## unit tests under ASan and UBSan, in a build folder of their own
+	@$(MAKE) --no-print-directory B=$(B)/sanitize unit-programs \
+		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+	@selftests/run $(UNIT:$(B)/%=$(B)/sanitize/%)
+
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 
@@ -190,5 +197,7 @@ bench: all $(BENCH) ## benchmarks, native
 
 clean: ## remove everything that was built
 	rm -rf $(B)
+
+include systemd/install.mk
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

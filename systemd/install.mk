@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# install, uninstall. One list serves both: FILE:DESTINATION:MODE.
+#
+# DESTDIR= stages the files elsewhere and leaves this host alone; without it the
+# host is set up too (users, device rules, unit), and the daemon is not started.
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+SBINDIR ?= $(PREFIX)/sbin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/cxl-kv
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# Read by systemd and udev below /usr/lib and /usr/local/lib.
+HOSTDIR ?= $(PREFIX)/lib
+
+INSTALL_DAEMON := \
+	$(B)/bin/cxl-kvd:$(SBINDIR)/cxl-kvd:755 \
+	$(B)/bin/cxl-kv:$(BINDIR)/cxl-kv:755 \
+	docs/man/cxl-kv.1:$(MANDIR)/man1/cxl-kv.1:644 \
+	docs/man/cxl_kv.4:$(MANDIR)/man4/cxl_kv.4:644 \
+	docs/man/cxl-kvd.8:$(MANDIR)/man8/cxl-kvd.8:644 \
+	docs/man/cxl-kvd.toml.5:$(MANDIR)/man5/cxl-kvd.toml.5:644 \
+	docs/completion/cxl-kv.bash:$(PREFIX)/share/bash-completion/completions/cxl-kv:644 \
+	docs/completion/_cxl-kv:$(PREFIX)/share/zsh/site-functions/_cxl-kv:644 \
+	$(B)/gen/cxl-kvd.service:$(UNITDIR)/cxl-kvd.service:644 \
+	systemd/cxl-kv.sysusers.conf:$(HOSTDIR)/sysusers.d/cxl-kv.conf:644 \
+	systemd/60-cxl-kv.rules:$(HOSTDIR)/udev/rules.d/60-cxl-kv.rules:644 \
+	systemd/cxl-kv.modprobe.conf:$(DOCDIR)/modprobe.conf.example:644 \
+	systemd/cxl-kvd.toml:$(DOCDIR)/cxl-kvd.toml.example:644 \
+	README.md:$(DOCDIR)/README.md:644 \
+	LICENSE:$(DOCDIR)/LICENSE:644
+INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
+INSTALL_DEV := \
+	include/cxl_kv.h:$(INCLUDEDIR)/cxl_kv.h:644 \
+	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
+	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644
+INSTALL_ALL := $(INSTALL_DAEMON) $(INSTALL_LIB) $(INSTALL_DEV)
+CONFIG := $(SYSCONFDIR)/cxl-kv/cxl-kvd.toml
+
+part = $(word $(1),$(subst :, ,$(2)))
+install_one = install -D -m $(call part,3,$(1)) $(call part,1,$(1)) $(DESTDIR)$(call part,2,$(1))
+
+.PHONY: install uninstall $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc
+
+# Both depend on the folders above, which may differ from one call to the next.
+$(B)/gen/cxl-kvd.service: systemd/cxl-kvd.service.in
+	@mkdir -p $(@D)
+	@sed 's|@SBINDIR@|$(SBINDIR)|' $< > $@
+$(B)/gen/cxl_kv.pc: systemd/cxl_kv.pc.in
+	@mkdir -p $(@D)
+	@sed 's|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
+
+install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX (/usr/local); DESTDIR stages
+	@$(foreach file,$(INSTALL_ALL),$(call install_one,$(file)) &&) true
+	@ln -sf libcxl_kv.so.0 $(DESTDIR)$(LIBDIR)/libcxl_kv.so
+	@[ -e $(DESTDIR)$(CONFIG) ] || install -D -m 644 systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG)
+	@[ -n "$(DESTDIR)" ] || systemd/host-setup install
+	@echo "installed below $(DESTDIR)$(PREFIX); configuration: $(DESTDIR)$(CONFIG)"
+
+uninstall: ## remove what install put there; PURGE=1 also configuration, spilled data, users
+	@[ -n "$(DESTDIR)" ] || systemd/host-setup stop
+	@rm -f $(foreach file,$(INSTALL_ALL),$(DESTDIR)$(call part,2,$(file))) $(DESTDIR)$(LIBDIR)/libcxl_kv.so
+	@rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)
+	@if cmp -s systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG); then rm $(DESTDIR)$(CONFIG); fi
+	@[ -z "$(PURGE)" ] || rm -rf $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv
+	@[ ! -d $(DESTDIR)$(SYSCONFDIR)/cxl-kv ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/cxl-kv
+	@[ -n "$(DESTDIR)" ] || systemd/host-setup remove $(if $(PURGE),purge)
+	@for left in $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv; do \
+		[ ! -e $$left ] || echo "kept $$left; \`make uninstall PURGE=1\` removes it too"; done
