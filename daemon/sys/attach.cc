@@ -44,7 +44,7 @@ void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t
 	BlockKey key{served.key(), block};
 	bool was_empty = (served.arena().word(block) & CXL_KV_WORD_STATE_MASK) == CXL_KV_EMPTY;
 
-	if (whole || was_empty)
+	if (was_empty)
 		store.drop(key);
 	if (whole)
 		served.set_state(block, BlockState::Resident);

@@ -224,11 +224,8 @@ int Restorer::copy_in(ServedArena &served, uint32_t first, uint32_t nr, const st
 		err = served.unprotect(first, nr);
 	if (err)
 		return err;
-	for (uint32_t block = first; block < first + nr; block++) {
-		if (!clean)
-			store_.drop({served.key(), block});
+	for (uint32_t block = first; block < first + nr; block++)
 		served.set_state(block, clean ? BlockState::Clean : BlockState::Resident);
-	}
 	return 0;
 }
 

@@ -18,7 +18,7 @@ namespace cxlkv {
 enum class BlockState : uint8_t {
 	Empty,    /* nothing anywhere; a touch makes zeros */
 	Making,   /* holds a reservation; zeroed pages come shortly */
-	Resident, /* pages are there, the store has nothing of use */
+	Resident, /* pages are there; a record in the store is stale, the next spill replaces it */
 	Clean,    /* pages are there, write-protected, and equal to the store's record */
 	Spilling, /* pages are there, write-protected, being copied out */
 	Aborted,  /* as Resident, but I/O of its given-up spill is still in flight */

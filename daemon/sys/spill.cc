@@ -247,10 +247,8 @@ void Spiller::make_writable(ServedArena &served, uint32_t block)
 {
 	BlockState state = served.state(block);
 
-	if (state == BlockState::Clean) {
-		store_.drop({served.key(), block});
+	if (state == BlockState::Clean)
 		served.set_state(block, BlockState::Resident);
-	}
 	if (state == BlockState::Spilling)
 		served.set_state(block, BlockState::Aborted);
 	served.unprotect(block, 1);
@@ -274,9 +272,7 @@ void Spiller::end(Spill &spill)
 
 	for (uint32_t block = spill.first; block < spill.first + spill.nr; block++) {
 		if (served.state(block) == BlockState::Aborted) {
-			if (spill.clean)
-				store_.drop({served.key(), block});
-			else
+			if (!spill.clean)
 				store_.abandon({served.key(), block});
 			served.set_state(block, BlockState::Resident);
 		}
