@@ -171,6 +171,7 @@ Result<> FaultServer::Impl::loop()
 		more = room.pump();
 		restorer.pump();
 		more |= spiller.pump();
+		more |= room.can_admit();
 		finish_detaches();
 		publish();
 	}

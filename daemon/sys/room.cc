@@ -95,6 +95,11 @@ void Room::admit(JobPtr job)
 	active_.push_back(std::move(job));
 }
 
+bool Room::can_admit() const
+{
+	return !waiting_.empty() && fits(need(*waiting_.front().job));
+}
+
 bool Room::try_admit_first()
 {
 	if (waiting_.empty())

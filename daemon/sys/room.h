@@ -27,6 +27,8 @@ public:
 	/* Admits what fits, moves admitted jobs on; a bounded amount of work. True: call again
 	 * soon. */
 	bool pump();
+	/* Room came free after pump() looked. */
+	[[nodiscard]] bool can_admit() const;
 	/* Ends the jobs of the arena (nullptr: all). */
 	void cancel(const ServedArena *served, int error);
 

@@ -167,4 +167,14 @@ uint64_t ArenaClient::resident_bytes() const
 	return fstat(files_.memory.get(), &st) ? 0 : static_cast<uint64_t>(st.st_blocks) * 512;
 }
 
+int errno_of_system_call(const void *at)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC))
+		return errno;
+	Fd reader(ends[0]), writer(ends[1]);
+	return write(writer.get(), at, 8) == 8 ? 0 : errno;
+}
+
 } // namespace cxlkv::test

@@ -79,4 +79,7 @@ private:
 /* A sealed memfd. seals = 0: the usual ones. */
 Result<Fd> sealed_memfd(const char *name, uint64_t bytes, int seals = 0);
 
+/* What a system call that reads 8 bytes there says: 0, or its errno. */
+int errno_of_system_call(const void *at);
+
 } // namespace cxlkv::test

@@ -95,7 +95,8 @@ void race(bool leases)
 
 	std::mt19937 random(1);
 	auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
-	while ((*server)->stats().nr_spilled < enough_spills && std::chrono::steady_clock::now() < end) {
+	while ((*server)->stats().nr_spilled < enough_spills &&
+	       std::chrono::steady_clock::now() < end) {
 		uint32_t first = random() % nr_blocks;
 		uint32_t nr = 1 + random() % (nr_blocks - first);
 		(*server)->call(Kind::Spill, *arena, {{1, first, nr}});
@@ -116,9 +117,9 @@ void race(bool leases)
 		EXPECT_GT(writer.nr_ops, 0u);
 		printf("# %lu operations, ", writer.nr_ops);
 	}
-	printf("%lu spills (%lu clean), %lu aborted, %lu restored, p50 %lu us, p99 %lu us\n", stats.nr_spilled,
-	       stats.nr_spilled_clean, stats.nr_spill_aborted, stats.nr_restored, stats.restore_p50_ns / 1000,
-	       stats.restore_p99_ns / 1000);
+	printf("%lu spills (%lu clean), %lu aborted, %lu restored, p50 %lu us, p99 %lu us\n",
+	       stats.nr_spilled, stats.nr_spilled_clean, stats.nr_spill_aborted, stats.nr_restored,
+	       stats.restore_p50_ns / 1000, stats.restore_p99_ns / 1000);
 }
 
 TEST(Race, WritesAgainstTenThousandSpills)

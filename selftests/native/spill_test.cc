@@ -1,53 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks leave memory and come back as they were; what cannot be had is an answer, not other bytes.
  */
-#include "lib/fault_fixture.h"
+#include "lib/arena_fixture.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 
 using namespace cxlkv;
 using namespace cxlkv::test;
-using Kind = Request::Kind;
 
 namespace {
 
-class Spill : public testing::Test {
-protected:
-	void SetUp() override { begin({}); }
-
-	void begin(const TestServer::Options &options, uint32_t nr_blocks = 64)
-	{
-		server.reset();
-		auto made = ArenaClient::create(small_geometry(nr_blocks));
-		ASSERT_TRUE(made) << made.error().what;
-		client = std::move(*made);
-		auto mapped = client->arena(1, 77);
-		ASSERT_TRUE(mapped) << mapped.error().what;
-		arena = *mapped;
-		auto started = TestServer::start(options);
-		ASSERT_TRUE(started) << started.error().what;
-		server = std::move(*started);
-		ASSERT_EQ(server->call(Kind::Attach, arena).error, 0);
-	}
-
-	Outcome call(Kind kind, uint32_t first, uint32_t nr, uint64_t timeout_ms = 0)
-	{
-		return server->call(kind, arena, {{1, first, nr}}, timeout_ms);
-	}
-
-	void make(uint32_t first, uint32_t nr, uint32_t round)
-	{
-		ASSERT_EQ(call(Kind::Make, first, nr).error, 0);
-		for (uint32_t block = first; block < first + nr; block++)
-			client->fill(block, round);
-	}
-
-	std::unique_ptr<ArenaClient> client;
-	std::shared_ptr<Arena> arena;
-	std::unique_ptr<TestServer> server; /* last: its thread names the arena */
-};
+class Spill : public ArenaTest {};
 
 TEST_F(Spill, RoundTripByTouch)
 {
@@ -233,11 +196,7 @@ TEST_F(Spill, StrayTouchOfAHoleFails)
 {
 	make(0, 2, 1);
 	ASSERT_EQ(call(Kind::Spill, 0, 2).nr_done, 2u);
-	int ends[2];
-	ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
-	Fd reader(ends[0]), writer(ends[1]);
-	EXPECT_EQ(write(writer.get(), arena->base(), 1), -1);
-	EXPECT_EQ(errno, EFAULT);
+	EXPECT_EQ(errno_of_system_call(arena->base()), EFAULT);
 	EXPECT_EQ(madvise(arena->base() + 65536, 65536, MADV_POPULATE_READ), -1);
 	EXPECT_EQ(errno, EFAULT);
 	EXPECT_EQ(client->resident_bytes(), 0u);
