@@ -128,6 +128,7 @@ static int register_arena(struct cxl_kv_arena *arena)
 			.request = kv_register_request(arena),
 			.files = arena->files,
 			.nr_files = KV_NR_FILES,
+			.timeout_ms = KV_ATTACH_MS,
 		};
 		int rc = kv_call(kv, &call, &answer);
 

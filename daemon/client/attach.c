@@ -10,9 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Attaching an arena makes a manager scan it; with nothing heard for so long it is stuck. */
-#define ANSWER_DEADLINE_MS 30000
-
 static const char *answer_message(struct json_object *answer)
 {
 	struct json_object *field;
@@ -25,7 +22,7 @@ static const char *answer_message(struct json_object *answer)
 static int exchange(struct cxl_kv *kv, struct json_object *request, const int *files,
 		    size_t nr_files, struct json_object **answer)
 {
-	uint64_t deadline_ns = kv_now_ns() + ANSWER_DEADLINE_MS * KV_NS_PER_MS;
+	uint64_t deadline_ns = kv_now_ns() + KV_ATTACH_MS * KV_NS_PER_MS;
 	struct json_object *field;
 	int64_t id;
 	int rc;

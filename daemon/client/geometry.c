@@ -23,9 +23,8 @@ static bool block_fits(const struct cxl_kv_geometry *g)
 		return false;
 	if (g->elem_bytes != 1 && g->elem_bytes != 2 && g->elem_bytes != 4)
 		return false;
-	/* Bounded first, so that the products stay below 2^64. */
-	if (!g->head_dim || g->head_dim > CXL_KV_MAX_BLOCK_BYTES ||
-	    g->tokens_per_block > CXL_KV_MAX_BLOCK_BYTES)
+	/* Tokens bounded first: 2 * 2^32 * 4 * 2^21 stays below 2^64. */
+	if (!g->head_dim || g->tokens_per_block > CXL_KV_MAX_BLOCK_BYTES)
 		return false;
 	vector_bytes = (uint64_t)g->head_dim * g->elem_bytes;
 	return 2 * vector_bytes * g->tokens_per_block <= g->block_bytes;

@@ -18,6 +18,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+/* A manager that attaches an arena scans it; with nothing heard for so long it is stuck. */
+#define KV_ATTACH_MS 30000
+
 struct kv_call;
 
 struct cxl_kv {
