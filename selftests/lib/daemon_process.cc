@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include "lib/daemon_process.h"
+
+#include "base/fd.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <spawn.h>
+#include <sstream>
+#include <stdexcept>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <thread>
+
+namespace cxlkv {
+
+namespace {
+
+/* The spill file wants a disk, which /tmp may not be: beside the program. */
+std::string new_folder()
+{
+	auto build = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
+	std::string folder = build.string() + "/daemon.XXXXXX";
+
+	if (!mkdtemp(folder.data()))
+		throw std::runtime_error("cannot make " + folder);
+	return folder;
+}
+
+bool listens(const std::string &path)
+{
+	sockaddr_un address{};
+	Fd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+
+	address.sun_family = AF_UNIX;
+	path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+	return !connect(fd.get(), reinterpret_cast<sockaddr *>(&address), sizeof(address));
+}
+
+} // namespace
+
+DaemonProcess::DaemonProcess(std::vector<std::string> settings) : folder_(new_folder())
+{
+	/* A socket's path has 107 characters at most, which a build folder may exceed. */
+	char link[] = "/tmp/cxl_kvd_XXXXXX";
+
+	if (!mkdtemp(link))
+		throw std::runtime_error("cannot make a folder in /tmp");
+	socket_ = std::string(link) + "/socket";
+	for (char **variable = environ; *variable; variable++)
+		environment_.emplace_back(*variable);
+	settings.push_back("DAEMON__SOCKET=" + socket_);
+	settings.push_back("COLD__PATH=" + folder_ + "/spill");
+	for (const std::string &setting : settings)
+		environment_.push_back("CXL_KV_" + setting);
+}
+
+DaemonProcess::~DaemonProcess()
+{
+	std::error_code ignored;
+
+	kill();
+	std::filesystem::remove_all(folder_, ignored);
+	std::filesystem::remove_all(std::filesystem::path(socket_).parent_path(), ignored);
+}
+
+void DaemonProcess::start()
+{
+	const std::string program =
+		std::filesystem::path(folder_).parent_path().string() + "/bin/cxl-kvd";
+	char config[] = "--config", none[] = "/dev/null", name[] = "cxl-kvd";
+	char *arguments[] = {name, config, none, nullptr};
+	posix_spawn_file_actions_t actions;
+	std::vector<char *> environment;
+
+	for (std::string &variable : environment_)
+		environment.push_back(variable.data());
+	environment.push_back(nullptr);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (folder_ + "/log").c_str(),
+					 O_CREAT | O_APPEND | O_WRONLY, 0600);
+	int rc = posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments,
+			     environment.data());
+	posix_spawn_file_actions_destroy(&actions);
+	if (rc)
+		throw std::runtime_error("cannot start " + program);
+	for (int i = 0; i < 2000; i++) {
+		if (listens(socket_))
+			return;
+		if (waitpid(pid_, nullptr, WNOHANG) == pid_)
+			break;
+		std::this_thread::sleep_for(std::chrono::milliseconds(10));
+	}
+	throw std::runtime_error("cxl-kvd did not start:\n" + log());
+}
+
+void DaemonProcess::kill()
+{
+	if (pid_ <= 0)
+		return;
+	::kill(pid_, SIGKILL);
+	waitpid(pid_, nullptr, 0);
+	pid_ = -1;
+}
+
+std::string DaemonProcess::log() const
+{
+	std::ostringstream text;
+
+	text << std::ifstream(folder_ + "/log").rdbuf();
+	return text.str();
+}
+
+} // namespace cxlkv
