@@ -1,250 +1,354 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The store's interface: requests in, completions out. */
+/* The store's interface: spreads requests over its files and collects their completions. */
 #include "sys/spill_store.h"
 
-#include "sys/spill_store_impl.h"
+#include "sys/spill_store_rate.h"
+#include "sys/spill_store_volume.h"
 
-#include <poll.h>
+#include <algorithm>
+#include <cstring>
 
 namespace cxlkv {
+
+namespace {
+
+/* A write() or read() of the caller: complete when all its parts are. */
+struct Job {
+	StoreCompletion completion;
+	uint32_t nr_parts = 0;
+};
+
+/* Blocks of so many in a row belong to the same file. */
+constexpr uint32_t kGroupBlocks = 1024;
+
+Result<> check_options(const StoreOptions &o)
+{
+	if (o.extent_bytes == 0 || o.extent_bytes % disk::kPage || o.extent_bytes > (16u << 20))
+		return error(EINVAL, fmt::format("extent_bytes {}: a multiple of 4096 up to 16 MiB",
+						 o.extent_bytes));
+	if (o.queue_depth == 0 || o.queue_depth > 1024 || o.nr_buffers == 0 || o.nr_buffers > 4096)
+		return error(EINVAL, "queue_depth must be 1 to 1024, nr_buffers 1 to 4096");
+	return ok();
+}
+
+/* Errors of one file that must stop the start, not only cost that file's blocks. */
+bool is_refusal(int code)
+{
+	return code == EBUSY || code == EPROTONOSUPPORT || code == EINVAL || code == EACCES ||
+	       code == EPERM || code == ENOSPC;
+}
+
+} // namespace
+
+struct SpillStore::Impl {
+	StoreOptions options;
+	std::vector<std::unique_ptr<StoreVolume>> volumes; /* null: could not be opened */
+	std::vector<StoreCompletion> completions;
+	WriteRate rate;
+	uint64_t nr_throttled = 0;
+	std::unique_ptr<IoQueue> queue; /* last: its handlers use all above */
+
+	explicit Impl(const StoreOptions &o) : options(o), rate(o.write_bytes_per_s) {}
+	Result<> open_volumes();
+	Result<> check_request(const BlockRun &run, Bounce buffer) const;
+	/* Writes nr blocks of the run, from that one on, which one file takes. */
+	Result<> write_part(const std::shared_ptr<Job> &job, BlockRun run, Bounce buffer,
+			    uint32_t from, uint32_t nr);
+
+	[[nodiscard]] size_t volume_of(BlockKey key) const
+	{
+		uint64_t x = key.arena ^ (key.block / kGroupBlocks * 0x9e3779b97f4a7c15);
+		x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9;
+		return (x >> 32) % volumes.size();
+	}
+	/* Blocks from there on that the volume of the first one has too. */
+	[[nodiscard]] uint32_t blocks_together(BlockKey key, uint32_t nr) const
+	{
+		return volumes.size() == 1 ? nr
+					   : std::min(nr, kGroupBlocks - key.block % kGroupBlocks);
+	}
+	void finish_part(const std::shared_ptr<Job> &job)
+	{
+		if (--job->nr_parts == 0) {
+			completions.push_back(std::move(job->completion));
+			queue->wake();
+		}
+	}
+};
 
 SpillStore::SpillStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 SpillStore::~SpillStore()
 {
-	/* The buffers belong to the kernel while I/O is in flight. */
 	if (auto done = sync(); !done)
 		log_warning("closing the store: {}", done.error().what);
 }
 
+Result<std::unique_ptr<SpillStore>> SpillStore::open(const StoreOptions &options,
+						     const IoWrapper &wrap)
+{
+	if (auto checked = check_options(options); !checked)
+		return checked.error();
+	auto impl = std::make_unique<Impl>(options);
+	if (auto opened = impl->open_volumes(); !opened)
+		return opened.error();
+	std::vector<int> files;
+	for (auto &volume : impl->volumes) {
+		files.push_back(volume ? volume->file.fd() : -1);
+		/* Blocks from a time of longer extents must fit into the cleaner's buffer. */
+		if (volume)
+			impl->options.extent_bytes = std::max(impl->options.extent_bytes,
+							      volume->segments.largest_block());
+	}
+	auto nr = static_cast<uint32_t>(files.size());
+	auto queue = IoQueue::create(impl->options, files, nr * StoreVolume::kInnerBuffers, wrap);
+	if (!queue)
+		return queue.error();
+	impl->queue = std::move(*queue);
+	for (uint32_t i = 0; i < nr; i++) {
+		if (impl->volumes[i])
+			impl->volumes[i]->start(*impl->queue, i * StoreVolume::kInnerBuffers);
+	}
+	return std::unique_ptr<SpillStore>(new SpillStore(std::move(impl)));
+}
+
+Result<> SpillStore::Impl::open_volumes()
+{
+	std::vector<std::string> paths = options.more_paths;
+	paths.insert(paths.begin(), options.path);
+	auto nr = static_cast<uint32_t>(paths.size());
+	uint64_t set_id = 0;
+	Error last;
+
+	for (uint32_t i = 0; i < nr; i++) {
+		auto opened = StoreVolume::open(options, paths[i], i, nr, set_id);
+		if (!opened && (nr == 1 || is_refusal(opened.error().code)))
+			return opened.error();
+		if (!opened) {
+			last = opened.error();
+			log_error("{}; going on without it, its blocks are lost", last.what);
+			volumes.push_back(nullptr);
+			continue;
+		}
+		set_id = (*opened)->super.set_id;
+		volumes.push_back(std::move(*opened));
+	}
+	return set_id ? ok() : Result<>(last.in("none of the store's files could be opened"));
+}
+
+Result<> SpillStore::Impl::check_request(const BlockRun &run, Bounce buffer) const
+{
+	if (run.nr == 0 || run.nr > disk::kMaxBlocks || run.block_bytes == 0 ||
+	    run.block_bytes % disk::kPage ||
+	    uint64_t{run.nr} * run.block_bytes > options.extent_bytes ||
+	    run.first + (run.nr - 1) < run.first)
+		return error(
+			EINVAL,
+			fmt::format("{} blocks of {} bytes do not fit into an extent of {} bytes",
+				    run.nr, run.block_bytes, options.extent_bytes));
+	return queue->owns(buffer) ? ok() : Result<>(error(EINVAL, "not a buffer of this store"));
+}
+
+Result<> SpillStore::Impl::write_part(const std::shared_ptr<Job> &job, BlockRun run, Bounce buffer,
+				      uint32_t from, uint32_t nr)
+{
+	Bounce callers = job->completion.buffer;
+	run.first += from;
+	run.nr = nr;
+	auto &volume = volumes[volume_of({run.arena, run.first})];
+	if (!volume)
+		return error(EIO, "the file that these blocks belong to could not be opened");
+	if (buffer.index != callers.index)
+		memcpy(buffer.data, callers.data + size_t{from} * run.block_bytes,
+		       size_t{nr} * run.block_bytes);
+	auto queued = volume->write(
+		run, buffer.index,
+		[job, from](uint32_t i, int error) { job->completion.results[from + i] = error; },
+		[this, job, buffer] {
+			if (buffer.index != job->completion.buffer.index)
+				queue->give(buffer);
+			finish_part(job);
+		});
+	job->nr_parts += queued ? 1 : 0;
+	return queued;
+}
+
 Bounce SpillStore::take_buffer()
 {
-	if (impl_->free_buffers.empty())
-		return {};
-	uint32_t i = impl_->free_buffers.back();
-	impl_->free_buffers.pop_back();
-	return {impl_->buffer(i) + disk::kPage, i};
+	return impl_->queue->take();
 }
 
 void SpillStore::give_buffer(Bounce buffer)
 {
-	impl_->free_buffers.push_back(buffer.index);
+	impl_->queue->give(buffer);
 }
-
-namespace {
-
-Result<> check_request(uint32_t first, uint32_t nr, uint32_t block_bytes, uint32_t extent_bytes)
-{
-	if (nr == 0 || nr > disk::kMaxBlocks || block_bytes == 0 || block_bytes % disk::kPage ||
-	    uint64_t{nr} * block_bytes > extent_bytes || first + (nr - 1) < first)
-		return error(EINVAL, fmt::format("{} blocks of {} bytes do not fit into an extent of {} bytes",
-						 nr, block_bytes, extent_bytes));
-	return ok();
-}
-
-} // namespace
 
 Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
 			   uint32_t generation, Bounce buffer, uint64_t tag)
 {
 	Impl &s = *impl_;
+	BlockRun run{arena, first, nr, block_bytes, generation};
 
-	if (auto checked = check_request(first, nr, block_bytes, s.options.extent_bytes); !checked)
+	if (auto checked = s.check_request(run, buffer); !checked)
 		return checked;
-	if (!s.is_buffer(buffer))
-		return error(EINVAL, "not a buffer of this store");
-	s.flush_tombstones();
-	disk::ExtentHeader header{};
-	header.kind = disk::Kind::Blocks;
-	header.nr = static_cast<uint16_t>(nr);
-	header.block_bytes = block_bytes;
-	auto place = s.segments.append(header.total_bytes(), true);
-	if (place.segment == Location::kNone) {
-		s.stats.nr_no_space++;
-		return error(ENOSPC, "the store is full");
+	if (!s.rate.allows(uint64_t{nr} * block_bytes)) {
+		s.nr_throttled++;
+		return error(EAGAIN, "over the write rate");
 	}
-	header.segment = place.segment;
-	header.offset = place.offset;
-	header.version = ++s.version;
-	header.arena = arena;
-	header.first = first;
-	header.generation = generation;
-	for (uint32_t i = 0; i < nr; i++)
-		header.block_crc[i] = disk::block_crc(arena, first + i, generation, header.version,
-						      {buffer.data + size_t{i} * block_bytes, block_bytes});
-	s.seal_extent(header, s.buffer(buffer.index));
-
-	StoreIo unit;
-	unit.location = {place.segment, s.segments.add(header)};
-	unit.extent = s.segments.extent(unit.location);
-	unit.first_block = first;
-	unit.seq = header.seq;
-	unit.job = std::make_shared<StoreJob>();
-	unit.job->completion = {tag, true, buffer, std::vector<int>(nr)};
-	unit.job->nr_ios = 1;
-	for (uint32_t i = 0; i < nr; i++) {
-		Location location{place.segment, unit.location.slot + i};
-		s.segments.set_live(location);
-		auto &pending = s.pending[{arena, first + i}];
-		if (pending.location) {
-			s.segments.set_dead(pending.location);
-			s.abandoned.insert({arena, first + i});
-		}
-		pending = {location, false};
+	auto job = std::make_shared<Job>();
+	job->completion = {tag, true, buffer, std::vector<int>(nr, EIO)};
+	job->nr_parts = 1; /* this function */
+	uint32_t together = s.blocks_together({arena, first}, nr);
+	if (auto queued = s.write_part(job, run, buffer, 0, together); !queued)
+		return queued;
+	/* An extent lies in one buffer with its header before it: the rest needs a buffer of its
+	 * own. */
+	if (together < nr) {
+		Bounce rest = s.queue->take();
+		auto queued = rest.data ? s.write_part(job, run, rest, together, nr - together)
+					: Result<>(error(EAGAIN, "no free buffer"));
+		if (!queued)
+			std::fill(job->completion.results.begin() + together,
+				  job->completion.results.end(), queued.error().code);
+		if (!queued && rest.data)
+			s.queue->give(rest);
 	}
-	unit.request = {true, 0, buffer.index, s.buffer(buffer.index), header.total_bytes(),
-			s.offset_of(place.segment, place.offset), 0};
-	s.submit(std::move(unit));
+	s.rate.take(uint64_t{nr} * block_bytes);
+	s.finish_part(job);
 	return ok();
 }
 
-Result<> SpillStore::read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes, Bounce buffer,
-			  uint64_t tag)
+Result<> SpillStore::read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
+			  Bounce buffer, uint64_t tag)
 {
 	Impl &s = *impl_;
+	auto job = std::make_shared<Job>();
 
-	if (auto checked = check_request(first, nr, block_bytes, s.options.extent_bytes); !checked)
+	if (auto checked = s.check_request({arena, first, nr, block_bytes, 0}, buffer); !checked)
 		return checked;
-	if (!s.is_buffer(buffer))
-		return error(EINVAL, "not a buffer of this store");
-	auto job = std::make_shared<StoreJob>();
-	job->completion = {tag, false, buffer, std::vector<int>(nr, ENOENT)};
+	job->completion = {tag, false, buffer, std::vector<int>(nr, EIO)};
+	job->nr_parts = 1; /* this function */
 	for (uint32_t i = 0; i < nr;) {
-		Location location = s.index.find({arena, first + i});
-		uint32_t run = 1;
-		if (location && s.segments.extent(location).block_bytes != block_bytes) {
-			job->completion.results[i] = EBADMSG;
-		} else if (location) {
-			uint32_t extent = s.segments.block(location).extent;
-			for (; i + run < nr; run++) {
-				Location next = s.index.find({arena, first + i + run});
-				if (next != Location{location.segment, location.slot + run} ||
-				    s.segments.block(next).extent != extent)
-					break;
-			}
-			s.queue_read(job, first + i, run, i, location);
-		}
-		i += run;
+		BlockKey key{arena, first + i};
+		uint32_t part = s.blocks_together(key, nr - i);
+		auto &volume = s.volumes[s.volume_of(key)];
+		if (volume)
+			job->nr_parts += volume->read(
+				{arena, key.block, part, block_bytes, 0}, buffer.index,
+				buffer.data + size_t{i} * block_bytes,
+				[job, i](uint32_t n, int error) {
+					job->completion.results[i + n] = error;
+				},
+				[&s, job] { s.finish_part(job); });
+		i += part;
 	}
-	if (job->nr_ios == 0) {
-		/* poll() hands it out; the caller may only poll when told to. */
-		s.completions.push_back(std::move(job->completion));
-		s.wake_caller();
-	}
+	s.finish_part(job);
 	return ok();
 }
 
 void SpillStore::commit(BlockKey key)
 {
-	Impl &s = *impl_;
-	auto it = s.pending.find(key);
-
-	if (it == s.pending.end() || !it->second.ready)
-		return;
-	Location old = s.index.set(key, it->second.location);
-	if (old)
-		s.segments.set_dead(old);
-	s.pending.erase(it);
-	s.abandoned.erase(key);
+	if (auto &volume = impl_->volumes[impl_->volume_of(key)])
+		volume->commit(key);
 }
 
 void SpillStore::abandon(BlockKey key)
 {
-	Impl &s = *impl_;
-	auto it = s.pending.find(key);
-
-	if (it == s.pending.end())
-		return;
-	s.segments.set_dead(it->second.location);
-	s.pending.erase(it);
-	s.abandoned.insert(key);
+	if (auto &volume = impl_->volumes[impl_->volume_of(key)])
+		volume->abandon(key);
 }
 
 void SpillStore::drop(BlockKey key)
 {
-	Impl &s = *impl_;
-
-	abandon(key);
-	Location old = s.index.erase(key);
-	if (old)
-		s.segments.set_dead(old);
-	bool left_over = s.abandoned.erase(key) > 0;
-	if (!old && !left_over)
-		return;
-	disk::Tombstone *last = s.tombstones.empty() ? nullptr : &s.tombstones.back();
-	if (last && last->arena == key.arena && last->version == s.version && last->nr != UINT32_MAX &&
-	    last->first + last->nr == key.block)
-		last->nr++;
-	else
-		s.tombstones.push_back({key.arena, s.version, key.block, 1});
-	s.flush_tombstones();
+	if (auto &volume = impl_->volumes[impl_->volume_of(key)])
+		volume->drop(key);
 }
 
 void SpillStore::drop_arena(uint64_t arena)
 {
-	Impl &s = *impl_;
-
-	for (BlockKey key : s.index.keys(arena, 0, UINT32_MAX))
-		s.segments.set_dead(s.index.erase(key));
-	std::erase_if(s.pending, [&](const auto &entry) {
-		if (entry.first.arena == arena)
-			s.segments.set_dead(entry.second.location);
-		return entry.first.arena == arena;
-	});
-	std::erase_if(s.abandoned, [&](BlockKey key) { return key.arena == arena; });
-	std::erase_if(s.tombstones, [&](const disk::Tombstone &t) { return t.arena == arena; });
-	s.tombstones.push_back({arena, s.version, 0, UINT32_MAX});
-	s.flush_tombstones();
+	for (auto &volume : impl_->volumes) {
+		if (volume)
+			volume->drop_arena(arena);
+	}
 }
 
 bool SpillStore::contains(BlockKey key) const
 {
-	return static_cast<bool>(impl_->index.find(key));
+	auto &volume = impl_->volumes[impl_->volume_of(key)];
+
+	return volume && volume->contains(key);
 }
 
 int SpillStore::event_fd() const
 {
-	return impl_->io->event_fd();
+	return impl_->queue->event_fd();
 }
 
 std::vector<StoreCompletion> SpillStore::poll()
 {
-	impl_->reap();
+	impl_->queue->reap();
+	for (auto &volume : impl_->volumes) {
+		if (volume)
+			volume->pump();
+	}
 	return std::exchange(impl_->completions, {});
 }
 
 uint32_t SpillStore::nr_in_flight() const
 {
-	return static_cast<uint32_t>(impl_->in_flight.size() + impl_->waiting.size() +
-				     (impl_->tombstones.empty() ? 0 : 1));
+	auto nr = static_cast<uint32_t>(impl_->queue->nr_in_flight());
+
+	for (auto &volume : impl_->volumes)
+		nr += volume && !volume->settled();
+	return nr;
 }
 
 Result<> SpillStore::sync()
 {
 	Impl &s = *impl_;
+	bool settled = false;
+	uint32_t idle = 0;
 
-	s.flush_tombstones();
-	while (nr_in_flight()) {
-		pollfd waiter{s.io->event_fd(), POLLIN, 0};
-		if (::poll(&waiter, 1, 100) < 0 && errno != EINTR)
-			return sys_error("wait for the store");
-		s.reap();
-		if (s.in_flight.empty() && s.waiting.empty() && !s.tombstones.empty())
+	for (auto &volume : s.volumes) {
+		if (volume)
+			volume->request_checkpoint();
+	}
+	while (!settled) {
+		s.queue->reap();
+		settled = true;
+		for (auto &volume : s.volumes) {
+			if (!volume)
+				continue;
+			volume->pump();
+			if (volume->failing() && !s.queue->nr_in_flight())
+				return error(EIO,
+					     volume->file.path() + ": the device fails; the next "
+								   "start searches the log");
+			settled = settled && volume->settled();
+		}
+		settled = settled && s.queue->nr_in_flight() == 0;
+		/* Tombstones that find no room wait for the cleaner, which may find none either. */
+		idle = s.queue->nr_in_flight() ? 0 : idle + 1;
+		if (!settled && idle > 20)
 			return error(ENOSPC, "no room for the tombstones of dropped blocks");
+		if (!settled)
+			s.queue->wait();
 	}
 	if (!s.completions.empty())
-		s.wake_caller();
-	return s.file.flush();
+		s.queue->wake();
+	return ok();
 }
 
 StoreStats SpillStore::stats() const
 {
-	StoreStats stats = impl_->stats;
+	StoreStats total;
 
-	stats.used_bytes = impl_->segments.live_bytes();
-	stats.capacity_bytes = uint64_t{impl_->segments.size()} * impl_->segments.segment_bytes();
-	stats.nr_records = impl_->index.size();
-	return stats;
+	for (auto &volume : impl_->volumes) {
+		if (volume)
+			volume->add_stats(total);
+	}
+	total.nr_throttled = impl_->nr_throttled;
+	return total;
 }
 
 } // namespace cxlkv

@@ -24,10 +24,21 @@ class BlockIo;
 
 struct StoreOptions {
 	std::string path = "/var/lib/cxl-kv/spill"; /* file or block device */
-	uint64_t size_bytes = 0;                    /* hard cap */
-	uint32_t queue_depth = 32;                  /* I/Os in flight */
-	uint32_t extent_bytes = 1u << 20;           /* largest I/O; a bounce buffer holds one */
+	std::vector<std::string> more_paths;        /* more of them; blocks are spread over all */
+	uint64_t size_bytes = 0;          /* hard cap of all together; each has an equal part */
+	uint32_t queue_depth = 32;        /* I/Os in flight */
+	uint32_t extent_bytes = 1u << 20; /* largest I/O; a bounce buffer holds one */
 	uint32_t nr_buffers = 32;
+	uint64_t write_bytes_per_s = 0; /* cap of write() for the device's endurance; 0 = none */
+
+	/* What becomes of old contents before their room is used again. */
+	enum class Wipe : uint8_t {
+		None,    /* they stay until overwritten */
+		Discard, /* the device is told that they are not needed */
+		Secure,  /* gone for good: discarded by a device that promises zeroes, else
+			    overwritten */
+	};
+	Wipe wipe = Wipe::None;
 };
 
 /* Name of a block in the store. arena is the arena's secret key, not its number. */
@@ -47,15 +58,21 @@ struct StoreCompletion {
 	uint64_t tag = 0;
 	bool write = false;
 	Bounce buffer;
-	/* For each block of the request, in order: 0, or EIO (device), EBADMSG (failed verification),
-	 * ENOENT (no record), ENOSPC. A read's good blocks are in the buffer at i * block_bytes. */
+	/* For each block of the request, in order: 0, or EIO (device), EBADMSG (failed
+	 * verification), ENOENT (no record), ENOSPC. A read's good blocks are in the buffer at i *
+	 * block_bytes. */
 	std::vector<int> results;
 };
 
 struct StoreStats {
 	uint64_t used_bytes = 0, capacity_bytes = 0;
 	uint64_t nr_records = 0;
-	uint64_t written_bytes = 0, read_bytes = 0;
+	uint64_t user_bytes = 0; /* taken by write() */
+	uint64_t written_bytes = 0,
+		 read_bytes = 0;    /* to the device, upkeep included; read() only */
+	uint64_t cleaned_bytes = 0; /* of written_bytes, blocks moved to make room */
+	uint64_t unwiped_bytes = 0; /* segments with dropped contents that are to be wiped */
+	uint64_t nr_checkpoints = 0, nr_throttled = 0;
 	uint64_t nr_checksum_failures = 0, nr_io_errors = 0, nr_no_space = 0;
 };
 
@@ -79,21 +96,28 @@ public:
 	 * Write nr blocks, buffer.data + i * block_bytes is block first + i of the
 	 * arena. The store computes checksums. The records count only after
 	 * commit(), which the caller calls when the block has really left memory;
-	 * abandon() frees them. ENOSPC at once where there is no room.
+	 * abandon() frees them; until then the caller must still have the bytes. At
+	 * once, and nothing is written: ENOSPC no room, EAGAIN over the write rate, EIO
+	 * the device fails or its file could not be opened.
 	 */
 	Result<> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
 		       uint32_t generation, Bounce buffer, uint64_t tag);
-	/* Read nr adjacent blocks into the buffer; one I/O where they are adjacent on the device. */
-	Result<> read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes, Bounce buffer,
-		      uint64_t tag);
+	/* Read nr adjacent blocks into the buffer; one I/O where they are adjacent on the device.
+	 */
+	Result<> read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
+		      Bounce buffer, uint64_t tag);
 
 	/* The block's newest written record becomes the one that read() returns. */
 	void commit(BlockKey key);
 	/* Forget a record written but not committed. */
 	void abandon(BlockKey key);
-	/* Forget the block for good: a tombstone, so that no older record returns after a restart. */
+	/*
+	 * Forget the block for good: a tombstone, so that no older record returns after
+	 * a restart. It is on the device once nr_in_flight() has been 0.
+	 */
 	void drop(BlockKey key);
-	/* Forget all of the arena. */
+	/* Forget all of the arena. With Wipe::Secure its bytes are wiped; unwiped_bytes tells when.
+	 */
 	void drop_arena(uint64_t arena);
 	/* True when a committed record exists; after a restart, what recovery found. */
 	[[nodiscard]] bool contains(BlockKey key) const;
@@ -104,7 +128,8 @@ public:
 	std::vector<StoreCompletion> poll();
 	[[nodiscard]] uint32_t nr_in_flight() const;
 
-	/* Waits for I/O in flight, then makes the index durable. */
+	/* Waits for I/O in flight, then makes the index durable: the next open() need not search.
+	 */
 	Result<> sync();
 	[[nodiscard]] StoreStats stats() const;
 

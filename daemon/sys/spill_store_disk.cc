@@ -49,9 +49,22 @@ void seal(ExtentHeader &header)
 	header.crc = page_crc(&header, offsetof(ExtentHeader, crc));
 }
 
+void seal(CheckpointHeader &header)
+{
+	header.crc = page_crc(&header, offsetof(CheckpointHeader, crc));
+}
+
 bool intact(const Superblock &super)
 {
-	return super.magic == kSuperMagic && super.crc == page_crc(&super, offsetof(Superblock, crc));
+	return super.magic == kSuperMagic &&
+	       super.crc == page_crc(&super, offsetof(Superblock, crc));
+}
+
+bool intact(const CheckpointHeader &h, const Superblock &super)
+{
+	return h.magic == kCheckpointMagic && h.store_id == super.store_id &&
+	       h.crc == page_crc(&h, offsetof(CheckpointHeader, crc)) &&
+	       h.payload_bytes <= super.checkpoint_bytes - kPage;
 }
 
 bool intact(const ExtentHeader &h, uint64_t store_id, uint64_t segment_bytes)
@@ -61,7 +74,8 @@ bool intact(const ExtentHeader &h, uint64_t store_id, uint64_t segment_bytes)
 	switch (h.kind) {
 	case Kind::Blocks:
 		if (h.nr > kMaxBlocks || h.block_bytes == 0 || h.block_bytes % kPage ||
-		    uint64_t{h.nr} * h.block_bytes > segment_bytes || h.first + (h.nr - 1u) < h.first)
+		    uint64_t{h.nr} * h.block_bytes > segment_bytes ||
+		    h.first + (h.nr - 1u) < h.first)
 			return false;
 		break;
 	case Kind::Tombstones:
@@ -71,7 +85,8 @@ bool intact(const ExtentHeader &h, uint64_t store_id, uint64_t segment_bytes)
 	default:
 		return false;
 	}
-	if (h.offset % kPage || h.offset > segment_bytes || h.total_bytes() > segment_bytes - h.offset)
+	if (h.offset % kPage || h.offset > segment_bytes ||
+	    h.total_bytes() > segment_bytes - h.offset)
 		return false;
 	return h.crc == page_crc(&h, offsetof(ExtentHeader, crc));
 }

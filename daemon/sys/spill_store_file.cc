@@ -24,7 +24,8 @@ namespace {
 pid_t lock_holder(const struct stat &st)
 {
 	std::ifstream locks("/proc/locks");
-	std::string inode = fmt::format("{:02x}:{:02x}:{}", major(st.st_dev), minor(st.st_dev), st.st_ino);
+	std::string inode =
+		fmt::format("{:02x}:{:02x}:{}", major(st.st_dev), minor(st.st_dev), st.st_ino);
 
 	for (std::string line; std::getline(locks, line);) {
 		std::istringstream words(line);
@@ -47,9 +48,11 @@ Result<> reserve(int fd, uint64_t bytes, const std::string &path)
 		return sys_error(path);
 	}
 	if (errno == ENOSPC)
-		return error(ENOSPC, fmt::format("{}: the file system has no room for {} bytes; lower [cold] "
-						 "size or free some",
-						 path, bytes));
+		return error(
+			ENOSPC,
+			fmt::format("{}: the file system has no room for {} bytes; lower [cold] "
+				    "size or free some",
+				    path, bytes));
 	return sys_error(path + ": reserve room");
 }
 
@@ -65,7 +68,8 @@ Result<StoreFile> StoreFile::open(const std::string &path)
 	StoreFile file;
 	struct stat st;
 	bool exists = stat(path.c_str(), &st) == 0;
-	/* O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is refused. */
+	/* O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is refused.
+	 */
 	int flags = O_RDWR | O_CLOEXEC | (exists && S_ISBLK(st.st_mode) ? O_EXCL : O_CREAT);
 
 	file.path_ = path;
@@ -73,7 +77,8 @@ Result<StoreFile> StoreFile::open(const std::string &path)
 	if (!file.fd_ && errno == EINVAL) {
 		file.fd_.reset(::open(path.c_str(), flags, 0600));
 		if (file.fd_)
-			log_warning("{}: no O_DIRECT here, using the page cache: spilled blocks stay in memory "
+			log_warning("{}: no O_DIRECT here, using the page cache: spilled blocks "
+				    "stay in memory "
 				    "until written back",
 				    path);
 	}
@@ -118,30 +123,34 @@ Result<> StoreFile::lock()
 		pid_t pid = lock_holder(st);
 		bool alive = pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 		if (alive || std::chrono::steady_clock::now() > deadline)
-			return error(EBUSY, fmt::format("{}: in use by {}; two daemons cannot share a store", path_,
-							pid > 0 ? fmt::format("process {}", pid)
-								: std::string("another process")));
+			return error(
+				EBUSY,
+				fmt::format("{}: in use by {}; two daemons cannot share a store",
+					    path_,
+					    pid > 0 ? fmt::format("process {}", pid)
+						    : std::string("another process")));
 		std::this_thread::sleep_for(std::chrono::milliseconds(5));
 	}
 	return ok();
 }
 
-Result<uint64_t> StoreFile::resize(uint64_t cap)
+Result<> StoreFile::resize(uint64_t cap)
 {
 	if (device_)
-		return std::min(cap, size_);
+		return ok();
 	if (size_ > cap && ftruncate(fd_.get(), static_cast<off_t>(cap)) < 0)
 		return sys_error(path_ + ": truncate to the size cap");
 	if (auto done = reserve(fd_.get(), cap, path_); !done)
-		return done.error();
+		return done;
 	size_ = cap;
-	return cap;
+	return ok();
 }
 
 Result<> StoreFile::read(uint64_t offset, std::span<std::byte> bytes) const
 {
 	while (!bytes.empty()) {
-		ssize_t n = pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+		ssize_t n =
+			pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -157,7 +166,8 @@ Result<> StoreFile::read(uint64_t offset, std::span<std::byte> bytes) const
 Result<> StoreFile::write(uint64_t offset, std::span<const std::byte> bytes) const
 {
 	while (!bytes.empty()) {
-		ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+		ssize_t n =
+			pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)

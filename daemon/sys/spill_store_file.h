@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The file or block device below a store: opened O_DIRECT, locked, sized. Knows nothing of the format. */
+/* The file or block device below a store: opened O_DIRECT, locked, sized. Knows nothing of the
+ * format. */
 #pragma once
 
 #include "base/fd.h"
 #include "base/result.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -30,8 +32,13 @@ public:
 	/* Creates a regular file where there is nothing. EBUSY: another process has it. */
 	static Result<StoreFile> open(const std::string &path);
 
-	/* Bytes that can be used, at most cap: grows or shrinks a regular file to cap, reserving its room. */
-	Result<uint64_t> resize(uint64_t cap);
+	/* Bytes that can be used, at most cap. */
+	[[nodiscard]] uint64_t usable(uint64_t cap) const
+	{
+		return device_ ? std::min(cap, size_) : cap;
+	}
+	/* Makes a regular file as long as cap, and reserves its room. */
+	Result<> resize(uint64_t cap);
 
 	/* Whole pages; memory and offset page-aligned. Short reads and writes are EIO. */
 	Result<> read(uint64_t offset, std::span<std::byte> bytes) const;
@@ -39,6 +46,7 @@ public:
 	Result<> flush() const;
 
 	[[nodiscard]] int fd() const { return fd_.get(); }
+	[[nodiscard]] bool is_device() const { return device_; }
 	[[nodiscard]] uint64_t size() const { return size_; }
 	[[nodiscard]] const std::string &path() const { return path_; }
 

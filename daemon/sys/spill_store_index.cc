@@ -11,7 +11,8 @@ Location StoreIndex::find(BlockKey key) const
 	if (arena == arenas_.end())
 		return {};
 	auto page = arena->second.find(key.block / kPageBlocks);
-	return page == arena->second.end() ? Location() : page->second->locations[key.block % kPageBlocks];
+	return page == arena->second.end() ? Location()
+					   : page->second->locations[key.block % kPageBlocks];
 }
 
 Location StoreIndex::set(BlockKey key, Location location)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Where the committed record of each block is: 8 bytes a block, in pages, so that any block number is cheap. */
+/* Where the committed record of each block is: 8 bytes a block, in pages, so that any block number
+ * is cheap. */
 #pragma once
 
 #include "sys/spill_store.h"
@@ -32,7 +33,8 @@ public:
 	/* Returns what was there. */
 	Location set(BlockKey key, Location location);
 	Location erase(BlockKey key);
-	/* Blocks of the arena with a record, from first on, in no order; nr UINT32_MAX: all from there. */
+	/* Blocks of the arena with a record, from first on, in no order; nr UINT32_MAX: all from
+	 * there. */
 	[[nodiscard]] std::vector<BlockKey> keys(uint64_t arena, uint32_t first, uint32_t nr) const;
 	[[nodiscard]] uint64_t size() const { return size_; }
 

@@ -1,47 +1,61 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/spill_store_log.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace cxlkv {
+
+ExtentEntry entry_of(const disk::ExtentHeader &h)
+{
+	return {h.arena, h.version, h.first, h.generation, h.block_bytes, h.offset, 0, h.nr};
+}
 
 SegmentTable::SegmentTable(uint32_t nr_segments, uint32_t segment_bytes)
     : segment_bytes_(segment_bytes), segments_(nr_segments)
 {
 }
 
-SegmentTable::Place SegmentTable::append(uint32_t bytes, bool ordinary)
+SegmentTable::Place SegmentTable::append(uint32_t bytes, For use)
 {
 	if (open_ == Location::kNone || segments_[open_].used_bytes + bytes > segment_bytes_) {
-		if (free_.size() <= (ordinary ? kReserve : 0))
+		uint32_t kept = use == For::Upkeep ? 0 : reserve();
+		if (free_.size() <= kept || (wiping_ && segments_[free_.front()].unwiped))
 			return {};
-		uint32_t old = std::exchange(open_, free_.back());
-		free_.pop_back();
-		segments_[open_].used = true;
+		close_open();
+		open_ = free_.front();
+		free_.pop_front();
+		segments_[open_].state = Segment::State::Open;
+		segments_[open_].unwiped = false;
 		segments_[open_].life++;
-		if (old != Location::kNone)
-			free_if_empty(old);
 	}
 	Place place{open_, segments_[open_].used_bytes};
 	segments_[open_].used_bytes += bytes;
 	return place;
 }
 
-uint32_t SegmentTable::add(const disk::ExtentHeader &header)
+void SegmentTable::close_open()
 {
-	Segment &segment = segments_[header.segment];
+	uint32_t old = std::exchange(open_, Location::kNone);
 
-	if (header.kind == disk::Kind::Tombstones) {
-		segment.nr_tombstones += header.nr;
-		return 0;
-	}
-	auto slot = static_cast<uint32_t>(segment.blocks.size());
+	if (old == Location::kNone)
+		return;
+	segments_[old].state = Segment::State::Closed;
+	free_if_empty(old);
+}
+
+uint32_t SegmentTable::add(uint32_t number, ExtentEntry entry, const uint32_t *crc)
+{
+	Segment &segment = segments_[number];
 	auto extent = static_cast<uint16_t>(segment.extents.size());
-	segment.extents.push_back({header.arena, header.version, header.first, header.generation,
-				   header.block_bytes, header.offset, slot, header.nr});
-	for (uint32_t i = 0; i < header.nr; i++)
-		segment.blocks.push_back({header.block_crc[i], extent, false});
-	return slot;
+
+	entry.first_slot = static_cast<uint32_t>(segment.blocks.size());
+	segment.extents.push_back(entry);
+	for (uint32_t i = 0; i < entry.nr; i++)
+		segment.blocks.push_back({crc[i], extent, false});
+	segment.data_bytes += uint64_t{entry.nr} * entry.block_bytes;
+	nr_extents_++;
+	nr_slots_ += entry.nr;
+	return entry.first_slot;
 }
 
 void SegmentTable::set_live(Location location)
@@ -75,26 +89,132 @@ void SegmentTable::unpin(uint32_t segment)
 	free_if_empty(segment);
 }
 
-void SegmentTable::free_unused()
+void SegmentTable::evacuate(uint64_t arena)
 {
-	for (uint32_t i = size(); i-- > 0;) {
-		segments_[i].used = true;
-		free_if_empty(i);
+	for (uint32_t i = 0; i < size(); i++) {
+		Segment &segment = segments_[i];
+		if (std::none_of(segment.extents.begin(), segment.extents.end(),
+				 [&](const ExtentEntry &e) { return e.arena == arena; }))
+			continue;
+		nr_evacuating_ += !segment.evacuate;
+		segment.evacuate = true;
+		if (i == open_)
+			close_open();
 	}
+}
+
+uint32_t SegmentTable::victim() const
+{
+	uint32_t best = Location::kNone;
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < size(); i++) {
+		const Segment &segment = segments_[i];
+		if (segment.state != Segment::State::Closed || segment.nr_pins)
+			continue;
+		if (segment.evacuate)
+			return i;
+		/* Moving what has hardly any dead blocks frees nothing, unless the segment was
+		 * closed early. */
+		bool worth = segment.live_bytes <= segment.data_bytes - segment.data_bytes / 8 ||
+			     segment.live_bytes <= segment_bytes_ / 4;
+		if (worth && segment.live_bytes < least) {
+			least = segment.live_bytes;
+			best = i;
+		}
+	}
+	return best;
+}
+
+std::vector<uint32_t> SegmentTable::list_free() const
+{
+	std::vector<uint32_t> list(free_.begin(), free_.end());
+
+	list.insert(list.end(), freed_.begin(), freed_.end());
+	return list;
+}
+
+void SegmentTable::release(const std::vector<uint32_t> &listed)
+{
+	for (uint32_t number : listed) {
+		if (segments_[number].state != Segment::State::Freed)
+			continue;
+		freed_.erase(std::find(freed_.begin(), freed_.end(), number));
+		segments_[number].state = Segment::State::Free;
+		free_.push_back(number);
+	}
+}
+
+uint32_t SegmentTable::next_unwiped() const
+{
+	for (uint32_t number : free_) {
+		if (segments_[number].unwiped)
+			return number;
+	}
+	return Location::kNone;
+}
+
+void SegmentTable::wiped(uint32_t segment)
+{
+	segments_[segment].unwiped = false;
+}
+
+uint64_t SegmentTable::unwiped_bytes() const
+{
+	uint64_t nr = 0;
+
+	for (const Segment &segment : segments_)
+		nr += segment.evacuate || segment.unwiped;
+	return wiping_ ? nr * segment_bytes_ : 0;
+}
+
+uint32_t SegmentTable::largest_block() const
+{
+	uint32_t bytes = 0;
+
+	for (const Segment &segment : segments_) {
+		for (const ExtentEntry &extent : segment.extents)
+			bytes = std::max(bytes, extent.block_bytes);
+	}
+	return bytes;
+}
+
+void SegmentTable::restore_open(uint32_t segment)
+{
+	open_ = segment;
+	segments_[segment].state = Segment::State::Open;
+}
+
+void SegmentTable::settle()
+{
+	freed_.clear();
+	for (uint32_t i = 0; i < size(); i++) {
+		if (i != open_)
+			segments_[i].state = Segment::State::Closed;
+	}
+	for (uint32_t number : free_)
+		segments_[number].state = Segment::State::Free;
+	for (uint32_t i = 0; i < size(); i++)
+		free_if_empty(i);
 }
 
 void SegmentTable::free_if_empty(uint32_t number)
 {
 	Segment &segment = segments_[number];
 
-	if (!segment.used || number == open_ || segment.live_bytes || segment.nr_pins ||
-	    segment.nr_tombstones)
+	if (segment.state != Segment::State::Closed || segment.live_bytes || segment.nr_pins)
 		return;
-	segment.used = false;
-	segment.used_bytes = 0;
+	nr_extents_ -= segment.extents.size();
+	nr_slots_ -= segment.blocks.size();
 	segment.extents.clear();
 	segment.blocks.clear();
-	free_.push_back(number);
+	segment.unwiped |= segment.used_bytes > 0;
+	nr_evacuating_ -= segment.evacuate;
+	segment.evacuate = false;
+	segment.used_bytes = 0;
+	segment.data_bytes = 0;
+	segment.state = Segment::State::Freed;
+	freed_.push_back(number);
 }
 
 } // namespace cxlkv

@@ -1,141 +1,208 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/spill_store_recovery.h"
 
+#include "sys/spill_store_scan.h"
+
 #include <algorithm>
-#include <cstring>
-#include <map>
+#include <fmt/format.h>
+#include <optional>
 
 namespace cxlkv {
 
 namespace {
 
-constexpr uint64_t kChunkBytes = 1u << 20;
+/* Enters a record unless one as new is known. Of a moved extent both are: the old place is the safe
+ * one. */
+void enter(Location location, SegmentTable &table, StoreIndex &index)
+{
+	BlockKey key = table.key(location);
+	Location old = index.find(key);
 
-/*
- * Extents of a segment, by offset. Every page is looked at: an extent that was
- * never finished, or whose header is damaged, must not hide the ones behind it;
- * then the trailer serves. Pages inside an intact extent are skipped. Headers
- * left over from an earlier life of the segment do not count.
- */
-class SegmentScan {
+	if (old && table.extent(old).version >= table.extent(location).version) {
+		table.set_dead(location);
+		return;
+	}
+	table.set_live(location);
+	index.set(key, location);
+	if (old)
+		table.set_dead(old);
+}
+
+/* The checkpoint's live blocks. A block written but not yet committed then is there twice; the
+ * newer wins. */
+void enter_checkpoint(SegmentTable &table, StoreIndex &index)
+{
+	for (uint32_t number = 0; number < table.size(); number++) {
+		table.pin(number); /* no segment is freed while it is walked */
+		for (uint32_t slot = 0; slot < table.at(number).blocks.size(); slot++) {
+			if (table.at(number).blocks[slot].live)
+				enter({number, slot}, table, index);
+		}
+		table.unpin(number);
+	}
+}
+
+/* The log behind the checkpoint. */
+class Replay {
 public:
-	SegmentScan(const StoreFile &file, const disk::Superblock &super, uint32_t segment)
-	    : file_(file), super_(super), segment_(segment), chunk_(aligned_buffer(kChunkBytes))
+	Replay(const StoreFile &file, const disk::Superblock &super, Recovered &out)
+	    : file_(file), super_(super), out_(out)
 	{
 	}
 
-	Result<std::map<uint32_t, disk::ExtentHeader>> run()
+	Result<> run()
 	{
-		while (at_ < super_.segment_bytes) {
-			auto page = load(at_);
-			if (!page)
-				return page.error();
-			memcpy(&header_, *page, sizeof(header_));
-			at_ += step();
-		}
-		std::erase_if(found_, [&](const auto &entry) { return entry.second.life != life_; });
-		return std::move(found_);
+		start_ = out_.position;
+		if (auto found = collect(); !found)
+			return found;
+		if (auto whole = check(); !whole)
+			return whole;
+		for (const disk::ExtentHeader &header : extents_)
+			apply(header);
+		for (const disk::Tombstone &tombstone : tombstones_)
+			apply(tombstone);
+		out_.nr_replayed = extents_.size();
+		return ok();
 	}
 
 private:
-	/* Enters the header at at_, if it is one; returns how far to go on. */
-	uint64_t step()
+	/*
+	 * Extents newer than the checkpoint: in the segment that was open, then in the
+	 * free ones in their order. The end has come when so much of the log in a row
+	 * has none that no write in flight can lie behind it.
+	 */
+	Result<> collect()
 	{
-		if (!intact(header_, super_.store_id, super_.segment_bytes) || header_.segment != segment_)
-			return disk::kPage;
-		uint64_t trailer_at = uint64_t{header_.offset} + header_.total_bytes() - disk::kPage;
-		if (at_ != (header_.trailer ? trailer_at : header_.offset))
-			return disk::kPage;
-		life_ = std::max(life_, header_.life);
-		bool known = found_.contains(header_.offset) && found_[header_.offset].life >= header_.life;
-		if (!known)
-			found_[header_.offset] = header_;
-		return header_.trailer ? disk::kPage : header_.total_bytes();
+		uint64_t silent_bytes = 0;
+		uint32_t last = out_.table.open();
+		auto free = out_.table.list_free();
+		uint32_t nr_opened = 0;
+
+		if (last != Location::kNone) {
+			auto any = collect_from(last, out_.table.at(last).used_bytes);
+			if (!any)
+				return any.error();
+		}
+		for (uint32_t i = 0; i < free.size() && silent_bytes <= start_.in_flight_bytes;
+		     i++) {
+			auto any = collect_from(free[i], 0);
+			if (!any)
+				return any.error();
+			silent_bytes = *any ? 0 : silent_bytes + super_.segment_bytes;
+			if (*any) {
+				last = free[i];
+				nr_opened = i + 1;
+			}
+		}
+		std::sort(extents_.begin(), extents_.end(),
+			  [](auto &a, auto &b) { return a.seq < b.seq; });
+		reopen(free, nr_opened, last);
+		return ok();
 	}
 
-	Result<const std::byte *> load(uint64_t at)
+	Result<bool> collect_from(uint32_t segment, uint32_t from)
 	{
-		if (at < chunk_at_ || at >= chunk_at_ + chunk_bytes_) {
-			chunk_at_ = at;
-			chunk_bytes_ = std::min(kChunkBytes, super_.segment_bytes - at);
-			uint64_t offset = super_.log_offset + segment_ * super_.segment_bytes + at;
-			auto done = file_.read(offset, {chunk_.get(), chunk_bytes_});
-			if (!done)
-				return done.error();
+		auto found = scan_segment(file_, super_, segment, from);
+		if (!found)
+			return found.error();
+		bool any = false;
+		for (auto &[offset, header] : *found) {
+			if (header.seq <= start_.seq)
+				continue;
+			extents_.push_back(header);
+			any = true;
 		}
-		return chunk_.get() + (at - chunk_at_);
+		return any;
+	}
+
+	/* Makes the segments that the log had got to used ones, the last of them open. */
+	void reopen(const std::vector<uint32_t> &free, uint32_t nr_opened, uint32_t last)
+	{
+		for (const disk::ExtentHeader &header : extents_) {
+			Segment &segment = out_.table.at(header.segment);
+			segment.life = std::max(segment.life, header.life);
+			segment.unwiped = false;
+			segment.used_bytes =
+				std::max(segment.used_bytes, header.offset + header.total_bytes());
+		}
+		out_.table.restore_free(std::deque<uint32_t>(free.begin() + nr_opened, free.end()));
+		if (last != Location::kNone)
+			out_.table.restore_open(last);
+	}
+
+	/* Is anything missing that was on the device once? */
+	Result<> check()
+	{
+		uint64_t completed = start_.seq, expected = start_.seq + 1;
+		std::optional<uint64_t> missing;
+
+		for (const disk::ExtentHeader &header : extents_) {
+			if (header.checkpoint > start_.checkpoint)
+				return error(EBADMSG, "a newer checkpoint is missing");
+			completed = std::max(completed, header.completed);
+			if (header.seq > expected && !missing)
+				missing = expected;
+			expected = header.seq + 1;
+		}
+		if (missing && *missing <= completed)
+			return error(EBADMSG,
+				     fmt::format("extent {} of the log is missing", *missing));
+		return ok();
+	}
+
+	void apply(const disk::ExtentHeader &header)
+	{
+		out_.position.seq = std::max(out_.position.seq, header.seq);
+		out_.position.version = std::max(out_.position.version, header.version);
+		if (header.kind == disk::Kind::Tombstones) {
+			tombstones_.insert(tombstones_.end(), header.tombstone,
+					   header.tombstone + header.nr);
+			return;
+		}
+		uint32_t slot = out_.table.add(header.segment, entry_of(header), header.block_crc);
+		for (uint32_t i = 0; i < header.nr; i++)
+			enter({header.segment, slot + i}, out_.table, out_.index);
+	}
+
+	void apply(const disk::Tombstone &tombstone)
+	{
+		out_.position.version = std::max(out_.position.version, tombstone.version);
+		for (BlockKey key :
+		     out_.index.keys(tombstone.arena, tombstone.first, tombstone.nr)) {
+			Location location = out_.index.find(key);
+			if (out_.table.extent(location).version > tombstone.version)
+				continue;
+			out_.index.erase(key);
+			out_.table.set_dead(location);
+		}
 	}
 
 	const StoreFile &file_;
 	const disk::Superblock &super_;
-	uint32_t segment_;
-	AlignedBuffer chunk_;
-	uint64_t chunk_at_ = 0, chunk_bytes_ = 0, at_ = 0;
-	uint32_t life_ = 0;
-	disk::ExtentHeader header_;
-	std::map<uint32_t, disk::ExtentHeader> found_;
+	Recovered &out_;
+	LogPosition start_;
+	std::vector<disk::ExtentHeader> extents_;
+	std::vector<disk::Tombstone> tombstones_;
 };
-
-void enter_blocks(const disk::ExtentHeader &header, SegmentTable &segments, StoreIndex &index)
-{
-	uint32_t slot = segments.add(header);
-
-	for (uint32_t i = 0; i < header.nr; i++) {
-		BlockKey key{header.arena, header.first + i};
-		Location old = index.find(key);
-		if (old && segments.extent(old).version > header.version)
-			continue;
-		if (old)
-			segments.set_dead(old);
-		Location location{header.segment, slot + i};
-		segments.set_live(location);
-		index.set(key, location);
-	}
-}
-
-void apply(const disk::Tombstone &tombstone, SegmentTable &segments, StoreIndex &index)
-{
-	for (BlockKey key : index.keys(tombstone.arena, tombstone.first, tombstone.nr)) {
-		Location location = index.find(key);
-		if (segments.extent(location).version <= tombstone.version) {
-			segments.set_dead(location);
-			index.erase(key);
-		}
-	}
-}
 
 } // namespace
 
-Result<Recovered> recover(const StoreFile &file, const disk::Superblock &super, SegmentTable &segments,
-			  StoreIndex &index)
+Result<Recovered> recover(const StoreFile &file, const disk::Superblock &super,
+			  uint32_t nr_segments)
 {
-	Recovered result;
-	std::vector<disk::Tombstone> tombstones;
+	auto checkpoint = load_checkpoint(file, super, nr_segments);
 
-	for (uint32_t i = 0; i < segments.size(); i++) {
-		auto found = SegmentScan(file, super, i).run();
-		if (!found)
-			return found.error();
-		for (auto &[offset, header] : *found) {
-			result.seq = std::max(result.seq, header.seq);
-			result.version = std::max(result.version, header.version);
-			segments.at(i).life = header.life;
-			segments.at(i).used_bytes = offset + header.total_bytes();
-			if (header.kind == disk::Kind::Blocks) {
-				enter_blocks(header, segments, index);
-				continue;
-			}
-			segments.add(header);
-			tombstones.insert(tombstones.end(), header.tombstone, header.tombstone + header.nr);
-		}
-	}
-	for (const disk::Tombstone &tombstone : tombstones) {
-		result.version = std::max(result.version, tombstone.version);
-		apply(tombstone, segments, index);
-	}
-	result.nr_tombstones = tombstones.size();
-	segments.free_unused();
-	return result;
+	if (!checkpoint)
+		return checkpoint.error();
+	Recovered out;
+	out.table = std::move(checkpoint->table);
+	out.position = checkpoint->position;
+	out.nr_cut = checkpoint->nr_cut;
+	enter_checkpoint(out.table, out.index);
+	if (auto done = Replay(file, super, out).run(); !done)
+		return done.error();
+	out.table.settle();
+	return out;
 }
 
 } // namespace cxlkv

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Rebuilds segments and index from what lies on the device. Believes nothing but intact headers. */
+/*
+ * Segments and index as they were: the newest checkpoint, then the log that was
+ * written after it. Only reads. Believes nothing but intact headers.
+ */
 #pragma once
 
-#include "base/result.h"
-#include "sys/spill_store_file.h"
+#include "sys/spill_store_checkpoint.h"
 #include "sys/spill_store_index.h"
-#include "sys/spill_store_log.h"
 
 namespace cxlkv {
 
 struct Recovered {
-	uint64_t seq = 0, version = 0; /* highest seen */
-	uint64_t nr_tombstones = 0;
+	SegmentTable table;
+	StoreIndex index;
+	LogPosition position;
+	uint64_t nr_cut = 0;      /* blocks lost because the store was made smaller */
+	uint64_t nr_replayed = 0; /* extents found behind the checkpoint */
 };
 
-/* The newest record of each block wins, unless a tombstone is newer. */
-Result<Recovered> recover(const StoreFile &file, const disk::Superblock &super, SegmentTable &segments,
-			  StoreIndex &index);
+/*
+ * The newest record of each block wins, unless a tombstone is newer. EBADMSG:
+ * something that had been written is missing, and as nobody knows which blocks it
+ * made obsolete, none can be trusted.
+ */
+Result<Recovered> recover(const StoreFile &file, const disk::Superblock &super,
+			  uint32_t nr_segments);
 
 } // namespace cxlkv

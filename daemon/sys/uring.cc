@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/uring.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 
@@ -31,7 +32,8 @@ Result<> UringIo::set_up(std::span<const int> files, std::span<const iovec> buff
 	if (ret < 0)
 		return ring_error(ret, "io_uring (is kernel.io_uring_disabled set?)");
 	have_ring_ = true;
-	ret = io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+	ret = io_uring_register_buffers(&ring_, buffers.data(),
+					static_cast<unsigned>(buffers.size()));
 	if (ret < 0)
 		return ring_error(ret, "register buffers (RLIMIT_MEMLOCK must hold them all)");
 	ret = io_uring_register_files(&ring_, files.data(), static_cast<unsigned>(files.size()));
@@ -52,6 +54,31 @@ UringIo::~UringIo()
 		io_uring_queue_exit(&ring_);
 }
 
+namespace {
+
+void prepare(io_uring_sqe *sqe, const IoRequest &r)
+{
+	int file = static_cast<int>(r.file), buffer = static_cast<int>(r.buffer);
+
+	switch (r.op) {
+	case IoRequest::Op::Read:
+		io_uring_prep_read_fixed(sqe, file, r.data, r.bytes, r.offset, buffer);
+		break;
+	case IoRequest::Op::Write:
+		io_uring_prep_write_fixed(sqe, file, r.data, r.bytes, r.offset, buffer);
+		break;
+	case IoRequest::Op::Flush:
+		io_uring_prep_fsync(sqe, file, IORING_FSYNC_DATASYNC);
+		break;
+	case IoRequest::Op::Discard:
+		io_uring_prep_fallocate(sqe, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					static_cast<off_t>(r.offset), r.bytes);
+		break;
+	}
+}
+
+} // namespace
+
 bool UringIo::submit(const IoRequest &request)
 {
 	if (nr_in_flight_ == depth_)
@@ -59,11 +86,7 @@ bool UringIo::submit(const IoRequest &request)
 	io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
 	if (!sqe)
 		return false;
-	int file = static_cast<int>(request.file), buffer = static_cast<int>(request.buffer);
-	if (request.write)
-		io_uring_prep_write_fixed(sqe, file, request.data, request.bytes, request.offset, buffer);
-	else
-		io_uring_prep_read_fixed(sqe, file, request.data, request.bytes, request.offset, buffer);
+	prepare(sqe, request);
 	sqe->flags |= IOSQE_FIXED_FILE;
 	io_uring_sqe_set_data64(sqe, request.token);
 	nr_in_flight_++;

@@ -20,18 +20,21 @@
 namespace cxlkv {
 
 struct IoRequest {
-	bool write = false;
+	enum class Op : uint8_t { Read, Write, Flush, Discard };
+	Op op = Op::Read;
 	uint32_t file = 0;   /* index of a registered file */
 	uint32_t buffer = 0; /* index of the registered buffer that data lies in */
 	std::byte *data = nullptr;
 	uint32_t bytes = 0;
 	uint64_t offset = 0;
 	uint64_t token = 0; /* comes back with the completion */
+
+	[[nodiscard]] bool is_write() const { return op == Op::Write; }
 };
 
 struct IoDone {
 	uint64_t token = 0;
-	int result = 0; /* bytes, or a negative errno */
+	int result = 0; /* bytes (0 after Flush and Discard), or a negative errno */
 };
 
 class BlockIo {
@@ -46,6 +49,7 @@ public:
 
 class UringIo final : public BlockIo {
 public:
+	/* A file of -1 keeps its index; I/O on it fails with EBADF. */
 	static Result<std::unique_ptr<BlockIo>> create(uint32_t depth, std::span<const int> files,
 						       std::span<const iovec> buffers);
 	~UringIo() override;

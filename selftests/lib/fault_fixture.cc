@@ -13,7 +13,7 @@ namespace cxlkv::test {
 bool SteeredIo::submit(const IoRequest &request)
 {
 	std::lock_guard lock(mutex_);
-	if (request.write ? hold_writes_ : hold_reads_) {
+	if (request.is_write() ? hold_writes_ : hold_reads_) {
 		held_.push_back(request);
 		return true;
 	}
@@ -28,7 +28,7 @@ bool SteeredIo::submit(const IoRequest &request)
 void SteeredIo::reap(std::vector<IoDone> &done)
 {
 	std::lock_guard lock(mutex_);
-	while (!held_.empty() && !(held_.front().write ? hold_writes_ : hold_reads_)) {
+	while (!held_.empty() && !(held_.front().is_write() ? hold_writes_ : hold_reads_)) {
 		if (!below_->submit(held_.front()))
 			break;
 		held_.erase(held_.begin());

@@ -8,24 +8,29 @@
 #include "sys/spill_store.h"
 #include "sys/uring.h"
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <gtest/gtest.h>
 #include <functional>
+#include <gtest/gtest.h>
 #include <map>
 #include <optional>
 #include <poll.h>
 #include <random>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace cxlkv::test {
 
 /* Passes I/O on, except what a test wants to fail. */
 class FaultyIo final : public BlockIo {
 public:
-	/* nullopt lets the request pass, which the test may have changed; a value is its result, nothing is done. */
+	/* nullopt lets the request pass, which the test may have changed; a value is its result,
+	 * nothing is done. */
 	using Fault = std::function<std::optional<int>(IoRequest &)>;
 
 	explicit FaultyIo(std::unique_ptr<BlockIo> below) : below_(std::move(below)) {}
@@ -55,7 +60,8 @@ private:
 };
 
 /* Contents that follow from the name, so that any block can be checked anywhere. */
-inline void fill_block(std::byte *at, uint32_t bytes, uint64_t arena, uint32_t block, uint32_t generation)
+inline void fill_block(std::byte *at, uint32_t bytes, uint64_t arena, uint32_t block,
+		       uint32_t generation)
 {
 	std::mt19937_64 random(arena * 1000003 + block * 4099ull + generation);
 	for (uint32_t i = 0; i < bytes; i += 8) {
@@ -70,11 +76,13 @@ public:
 	explicit StoreDriver(SpillStore &store) : store_(store) {}
 
 	/* Results of the blocks, or one errno of a refused call. */
-	std::vector<int> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes, uint32_t generation)
+	std::vector<int> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
+			       uint32_t generation)
 	{
 		Bounce buffer = store_.take_buffer();
 		for (uint32_t i = 0; i < nr; i++)
-			fill_block(buffer.data + size_t{i} * block_bytes, block_bytes, arena, first + i, generation);
+			fill_block(buffer.data + size_t{i} * block_bytes, block_bytes, arena,
+				   first + i, generation);
 		auto queued = store_.write(arena, first, nr, block_bytes, generation, buffer, 1);
 		return queued ? wait(buffer) : refused(buffer, queued.error());
 	}
@@ -89,7 +97,8 @@ public:
 		out.assign(buffer.data, buffer.data + size_t{nr} * block_bytes);
 		return results;
 	}
-	/* 0 with the right contents, the read's error, or EILSEQ: wrong bytes, which must never be. */
+	/* 0 with the right contents, the read's error, or EILSEQ: wrong bytes, which must never be.
+	 */
 	int check(uint64_t arena, uint32_t block, uint32_t block_bytes, uint32_t generation)
 	{
 		std::vector<std::byte> got, want(block_bytes);
@@ -100,7 +109,8 @@ public:
 		return got == want ? 0 : EILSEQ;
 	}
 	/* Writes and commits; the first error. */
-	int put(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes, uint32_t generation)
+	int put(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
+		uint32_t generation)
 	{
 		for (int result : write(arena, first, nr, block_bytes, generation)) {
 			if (result)
@@ -111,7 +121,29 @@ public:
 		return 0;
 	}
 
+	/* Lets the store do its upkeep until it is idle. */
+	void settle_once()
+	{
+		pollfd waiter{store_.event_fd(), POLLIN, 0};
+		poll(&waiter, 1, 20);
+		pass();
+	}
+	void settle()
+	{
+		for (int quiet = 0; quiet < 3; quiet++) {
+			pollfd waiter{store_.event_fd(), POLLIN, 0};
+			if (poll(&waiter, 1, 20) > 0)
+				quiet = -1;
+			pass();
+		}
+	}
+
 private:
+	void pass()
+	{
+		for (StoreCompletion &one : store_.poll())
+			store_.give_buffer(one.buffer);
+	}
 	std::vector<int> refused(Bounce buffer, const Error &error)
 	{
 		store_.give_buffer(buffer);
@@ -152,6 +184,8 @@ protected:
 	}
 	void TearDown() override
 	{
+		if (store_)
+			io_->fault = nullptr;
 		driver_.reset();
 		store_.reset();
 		std::filesystem::remove_all(directory_);
@@ -169,6 +203,18 @@ protected:
 			throw std::runtime_error("open: " + opened.error().what);
 		store_ = std::move(*opened);
 		driver_.emplace(*store_);
+	}
+	/* Does the work in a child that dies by SIGKILL right after it. */
+	bool killed_after(const std::function<void()> &work)
+	{
+		pid_t child = fork();
+		if (child == 0) {
+			work();
+			raise(SIGKILL);
+		}
+		int status = 0;
+		waitpid(child, &status, 0);
+		return WIFSIGNALED(status);
 	}
 	/* What the next open says. */
 	Error open_error()

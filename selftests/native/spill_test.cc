@@ -141,7 +141,7 @@ TEST_F(Spill, DeviceErrorOnWriteLeavesBlocksInMemory)
 {
 	make(0, 32, 1);
 	server->io().fail([](const IoRequest &io) -> std::optional<int> {
-		if (io.write)
+		if (io.is_write())
 			return -EIO;
 		return std::nullopt;
 	});
