@@ -157,7 +157,7 @@ $(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC))
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ -lgtest -lnuma -lpthread
 
-$(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(LIBDAEMON) $(LIBCXLKV)
+$(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(call obj,$(filter-out %/tap_main.cc,$(TESTLIB_SRC))) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lbenchmark

@@ -232,7 +232,7 @@ TEST_F(Restore, ClientKilledInMidRestore)
 	EXPECT_EQ(server->call(Kind::Spill, *other, {{2, 8, 8}}).nr_done, 0u);
 	EXPECT_EQ(server->call(Kind::Detach, *other).error, 0);
 	EXPECT_EQ(server->stats().store.used_bytes, used);
-	EXPECT_EQ(other->use_count(), 1);
+	EXPECT_TRUE(eventually([&] { return other->use_count() == 1; }));
 	other->reset();
 	ours.reset();
 	EXPECT_EQ(nr_open_files(), files);
