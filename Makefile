@@ -55,6 +55,7 @@ NATIVE := $(NATIVE_SRC:selftests/%.cc=$(B)/%)
 # Programs for the guest, which sees this tree: they need root and the module.
 VMTEST := $(VMTEST_SRC:selftests/vm/%.cc=$(B)/vmtest/%)
 BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
+EXAMPLES := $(patsubst docs/%.c,$(B)/%,$(wildcard docs/examples/*.c))
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
@@ -66,7 +67,7 @@ CHECK_SUITES := check-unit check-native check-vm
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile systemd/install.mk
 
-all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine ## daemon, command line, library, engine
+all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES) ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
 	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_VM)
@@ -140,6 +141,11 @@ $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCX
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -lpthread
+
+$(EXAMPLES): $(B)/examples/%: $(B)/obj/docs/examples/%.o $(LIBCXLKV)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib'
 
 TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) $(CLI_LIBS) -ljson-c
 $(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)

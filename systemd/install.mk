@@ -36,7 +36,9 @@ INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
 	include/cxl_kv.h:$(INCLUDEDIR)/cxl_kv.h:644 \
 	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
-	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644
+	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \
+	docs/examples/decode.c:$(DOCDIR)/examples/decode.c:644 \
+	$(foreach page,$(wildcard docs/man/*.3),$(page):$(MANDIR)/man3/$(notdir $(page)):644)
 INSTALL_ALL := $(INSTALL_DAEMON) $(INSTALL_LIB) $(INSTALL_DEV)
 CONFIG := $(SYSCONFDIR)/cxl-kv/cxl-kvd.toml
 
@@ -63,7 +65,7 @@ install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX
 uninstall: ## remove what install put there; PURGE=1 also configuration, spilled data, users
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup stop
 	@rm -f $(foreach file,$(INSTALL_ALL),$(DESTDIR)$(call part,2,$(file))) $(DESTDIR)$(LIBDIR)/libcxl_kv.so
-	@rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)
+	@rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR)
 	@if cmp -s systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG); then rm $(DESTDIR)$(CONFIG); fi
 	@[ -z "$(PURGE)" ] || rm -rf $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv
 	@[ ! -d $(DESTDIR)$(SYSCONFDIR)/cxl-kv ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/cxl-kv

@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-/* How long the manager tries when nobody waits. */
-#define BACKGROUND_WAKE_MS 30000
+/* How long the manager tries when nobody waits: what is asked for later waits behind it. */
+#define BACKGROUND_WAKE_MS 5000
 
 static int check_slot(const struct cxl_kv_arena *arena, uint32_t slot)
 {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <future>
 #include <grp.h>
 #include <sys/stat.h>
@@ -149,11 +150,11 @@ protected:
 
 TEST_F(ClientDaemonTest, MoreBlocksThanMemoryComeBackAsTheyWere)
 {
-	const cxl_kv_range first = head_of(0, 0);
 	uint64_t nr_hits = 99;
 
 	fill(1);
 	EXPECT_GE(count(CXL_KV_COLD), 190u) << "256 blocks, room for 64";
+	const cxl_kv_range first = head_of(first_cold().slot, first_cold().head);
 	ASSERT_EQ(cxl_kv_lease(arena_, &first, 1, timeout_ms, &nr_hits), 0);
 	EXPECT_LT(nr_hits, blocks_per_head);
 	EXPECT_EQ(nr_wrong(first, 1), 0u);
@@ -183,8 +184,8 @@ TEST_F(ClientDaemonTest, WakeBringsASessionBack)
 			nr_resident += state == CXL_KV_RESIDENT || state == CXL_KV_SPILLING;
 		}
 	EXPECT_GT(nr_resident, 50u) << "of 64, some of which may have left again";
-	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0), 0);
 	check_all(1);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0), 0);
 }
 
 TEST_F(ClientDaemonTest, SessionsOpenOnceAndCloseEmpty)
@@ -297,6 +298,16 @@ TEST_F(ClientDaemonTest, ArenaDestroyGivesMemoryAndSpillSpaceBack)
 		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
 	}
 	EXPECT_EQ(count(CXL_KV_EMPTY), 256u);
+}
+
+TEST_F(ClientDaemonTest, ExampleRuns)
+{
+	auto program = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() /
+		       "examples/decode";
+
+	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	EXPECT_EQ(system((program.string() + " >/dev/null").c_str()), 0);
+	unsetenv("CXL_KV_SOCKET");
 }
 
 TEST_F(ClientDaemonTest, UnprivilegedClientIsServed)
