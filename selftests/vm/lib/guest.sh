@@ -1,7 +1,27 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # QEMU's arguments for the guests. Sourced by ../run; each function adds to the array qemu_args.
-# shellcheck disable=SC2154 # guest_dir: set by ../run
+# shellcheck disable=SC2154 # guest_dir, here, top: set by ../run
+
+# kvm where a trial boot with it succeeds, else tcg. The device node may exist and a boot abort all
+# the same, so the outcome of one trial is kept in build/guest/accel.
+choose_accel()
+{
+	local accel=tcg
+
+	if [[ -n ${VM_ACCEL:-} ]]; then
+		echo "$VM_ACCEL"
+		return
+	fi
+	if [[ ! -e $guest_dir/accel ]]; then
+		if [[ -w /dev/kvm ]] && VM_ACCEL=kvm timeout -k 5 60 "$here/run" --name kvm-trial --deadline 10 \
+			--stream true >"$top/build/vm/kvm-trial.out" 2>&1; then
+			accel=kvm
+		fi
+		echo $accel >"$guest_dir/accel"
+	fi
+	cat "$guest_dir/accel"
+}
 
 # Any guest: kernel, host root read-only by 9p, console to the log, output port to QEMU's stdout.
 common_args()
