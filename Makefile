@@ -11,7 +11,7 @@ DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohman
 	xz-utils libncurses-dev jq clang libbpf-dev bpftool
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
-DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl
+DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin
 
 # `make V=1` shows whole command lines.
 Q := $(if $(filter 1,$(V)),,@)
@@ -61,7 +61,7 @@ ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
 CHECK_SUITES := check-unit check-native check-vm
 
-.PHONY: help all deps deps-demo deps-dev demo demo-native kmod check check-unit check-native check-vm bench clean
+.PHONY: help all deps deps-demo deps-vm deps-dev demo demo-native kmod check check-unit check-native check-vm bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
@@ -72,8 +72,8 @@ all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES)
 deps: ## install every Debian package (root or sudo)
 	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_VM)
 
-deps-demo deps-dev: deps-%:
-	@selftests/deps $(DEPS_DEMO) $(if $(filter dev,$*),$(DEPS_DEV) $(DEPS_VM))
+deps-demo deps-vm deps-dev: deps-%:
+	@selftests/deps $(DEPS_DEMO) $(if $(filter vm dev,$*),$(DEPS_VM)) $(if $(filter dev,$*),$(DEPS_DEV))
 
 # Names what is missing before a compiler fails on it; asked once for each list of packages.
 $(B)/deps-demo.ok: Makefile
@@ -177,7 +177,9 @@ demo-native: deps-demo ## many conversations whose KV cache is four times the me
 	@$(MAKE) --no-print-directory all
 	@selftests/demo-native
 
-demo: demo-native ## see it work
+demo: deps-vm ## a guest with a CXL-like node and an NVMe drive: KV cache in three tiers (DEMO_GUEST=cxl)
+	@$(MAKE) --no-print-directory all kmod
+	@selftests/demo
 
 check-unit: all $(UNIT) ## tests that need no root
 	@selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers selftests/check-licenses $(UNIT)
