@@ -94,6 +94,7 @@ Result<std::unique_ptr<TestServer>> TestServer::start(const Options &options)
 	if (!server)
 		return server.error();
 	test->server_ = std::move(*server);
+	test->server_->on_want_room(options.want_room);
 	test->thread_ = std::thread([raw = test->server_.get()] {
 		if (auto ran = raw->run(); !ran)
 			log_error("fault server: {}", ran.error().what);

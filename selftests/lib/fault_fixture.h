@@ -50,6 +50,7 @@ public:
 		uint64_t store_bytes = 64 << 20;
 		FaultServerOptions server = {};
 		std::string path = {}; /* empty: a new spill file, removed at the end */
+		std::function<void()> want_room = {};
 	};
 
 	static Result<std::unique_ptr<TestServer>> start(const Options &options);

@@ -102,7 +102,7 @@ TEST_F(Restore, DeviceErrorIsALostBlock)
 	make(0, 2, 1);
 	ASSERT_EQ(call(Kind::Spill, 0, 2).nr_done, 2u);
 	server->io().fail([](const IoRequest &io) -> std::optional<int> {
-		if (!io.write)
+		if (io.op == IoRequest::Op::Read)
 			return -EIO;
 		return std::nullopt;
 	});
@@ -261,19 +261,23 @@ TEST_F(Restore, NoRoomIsBusyAtTheDeadlineAndLeavesNothingHalfDone)
 
 TEST_F(Restore, WaitingRequestsGetRoomInOrder)
 {
-	begin({.server = {.hot_limit_bytes = 16 * bytes}});
+	std::atomic<int> asked = 0;
+	begin({.server = {.hot_limit_bytes = 16 * bytes}, .want_room = [&] { asked++; }});
 	make(0, 16, 1);
 	ASSERT_EQ(call(Kind::Spill, 0, 8).nr_done, 8u);
 	make(16, 8, 1);
-	std::atomic<int> asked = 0;
-	server->server().on_want_room([&] { asked++; });
 
 	auto big = post(Kind::Fetch, 0, 8);
 	auto small = post(Kind::Make, 30, 1);
 	ASSERT_TRUE(eventually([&] { return server->stats().wanted_bytes == 9 * bytes; }));
 	EXPECT_EQ(asked, 2);
 	ASSERT_EQ(call(Kind::Spill, 16, 4).nr_done, 4u);
-	EXPECT_FALSE(big->done || small->done); /* room for the small one alone, which came later */
+	/* Now there is room for the small one, and for another that comes now; but not yet for the
+	 * first. */
+	auto late = post(Kind::Make, 31, 1);
+	ASSERT_TRUE(eventually(
+		[&] { return server->stats().wanted_bytes == 10 * bytes || late->done; }));
+	EXPECT_FALSE(big->done || small->done || late->done);
 	ASSERT_EQ(call(Kind::Spill, 20, 4).nr_done, 4u);
 	ASSERT_TRUE(eventually([&] { return big->done.load(); }));
 	EXPECT_EQ(big->outcome.error, 0);
@@ -282,7 +286,10 @@ TEST_F(Restore, WaitingRequestsGetRoomInOrder)
 	ASSERT_EQ(call(Kind::Drop, 8, 1).error, 0);
 	ASSERT_TRUE(eventually([&] { return small->done.load(); }));
 	EXPECT_EQ(small->outcome.error, 0);
+	EXPECT_FALSE(late->done);
 	EXPECT_LE(client->resident_bytes(), 16u * bytes);
+	ASSERT_EQ(call(Kind::Drop, 9, 1).error, 0);
+	EXPECT_TRUE(eventually([&] { return late->done.load(); }));
 }
 
 TEST_F(Restore, DeadlineOfAnAdmittedFetchGivesItsReservationBack)

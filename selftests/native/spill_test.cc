@@ -3,6 +3,7 @@
  */
 #include "lib/arena_fixture.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 using namespace cxlkv;
@@ -219,6 +220,49 @@ TEST_F(Spill, StrayPageInAHoleIsNeverServed)
 	client->fill(0, 2);
 	ASSERT_EQ(call(Kind::Spill, 0, 3).nr_done, 2u);
 	EXPECT_EQ(client->nr_wrong(0, 2), 0u);
+}
+
+/*
+ * Pages that come back while the hole is made, here by writes to the file
+ * behind the protocol's back: the punch is seen to have failed, and the bytes
+ * return from the bounce buffer.
+ */
+TEST_F(Spill, PunchThatLeavesPagesIsUndone)
+{
+	make(0, 4, 1);
+	std::atomic<bool> stop = false;
+	std::thread intruder([&] {
+		uint64_t right = ArenaClient::pattern(2, 1, 1024);
+		while (!stop)
+			ASSERT_EQ(pwrite(client->own_files().memory.get(), &right, 8,
+					 2 * bytes + 8192),
+				  8);
+	});
+	EXPECT_TRUE(eventually([&] {
+		call(Kind::Spill, 0, 4);
+		EXPECT_EQ(call(Kind::Fetch, 0, 4, 5000).error, 0);
+		for (uint32_t block = 0; block < 4; block++)
+			EXPECT_EQ(client->nr_wrong(block, 1), 0u) << block;
+		return server->stats().nr_spill_failed >= 20;
+	}));
+	stop = true;
+	intruder.join();
+	ASSERT_GE(call(Kind::Spill, 0, 4).nr_done, 3u);
+	for (uint32_t block = 0; block < 4; block++)
+		EXPECT_EQ(client->nr_wrong(block, 1), 0u) << block;
+}
+
+/* Hostile: it empties its own file. Its own loss, and the server serves on. */
+TEST_F(Spill, ClientThatPunchesItsOwnBlockLosesIt)
+{
+	make(0, 4, 1);
+	ASSERT_EQ(fallocate(client->own_files().memory.get(),
+			    FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, bytes, bytes),
+		  0);
+	EXPECT_EQ(errno_of_system_call(client->block64(1)), EFAULT);
+	EXPECT_EQ(client->state(1), CXL_KV_LOST);
+	EXPECT_EQ(call(Kind::Fetch, 0, 4).error, EIO);
+	EXPECT_EQ(client->nr_wrong(2, 1), 0u);
 }
 
 } // namespace
