@@ -7,8 +7,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . selftests/lib/daemon.sh
-[ "$(id -u)" = 0 ] || { echo "1..0 # SKIP needs root"; exit 4; }
-own_daemon_needs 2>/dev/null || { echo "1..0 # SKIP no userfaultfd, or not built"; exit 4; }
+own_daemon_needs || { echo "1..0 # SKIP needs root and userfaultfd"; exit 4; }
 own_daemon_begin || exit 1
 
 number=0 failed=0

@@ -3,7 +3,8 @@
 # The native demo: it shows what it says, says why where it can't, and leaves nothing behind.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-[ "$(id -u)" = 0 ] || { echo "1..0 # SKIP needs root"; exit 4; }
+. selftests/lib/daemon.sh
+own_daemon_needs || { echo "1..0 # SKIP needs root and userfaultfd"; exit 4; }
 out=$(mktemp) || exit 1
 demo=
 trap 'kill $demo 2>/dev/null; rm -f "$out"' EXIT
