@@ -4,16 +4,23 @@
 #include "base/log.h"
 #include "sys/ledger.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <future>
 #include <sys/eventfd.h>
 
 namespace cxlkv::test {
 
+bool SteeredIo::holds(const IoRequest &request) const
+{
+	return (request.op == IoRequest::Op::Write && hold_writes_) ||
+	       (request.op == IoRequest::Op::Read && hold_reads_);
+}
+
 bool SteeredIo::submit(const IoRequest &request)
 {
 	std::lock_guard lock(mutex_);
-	if (request.is_write() ? hold_writes_ : hold_reads_) {
+	if (holds(request)) {
 		held_.push_back(request);
 		return true;
 	}
@@ -28,7 +35,7 @@ bool SteeredIo::submit(const IoRequest &request)
 void SteeredIo::reap(std::vector<IoDone> &done)
 {
 	std::lock_guard lock(mutex_);
-	while (!held_.empty() && !(held_.front().is_write() ? hold_writes_ : hold_reads_)) {
+	while (!held_.empty() && !holds(held_.front())) {
 		if (!below_->submit(held_.front()))
 			break;
 		held_.erase(held_.begin());
@@ -57,10 +64,11 @@ void SteeredIo::fail(Fault fault)
 	fault_ = std::move(fault);
 }
 
-size_t SteeredIo::nr_held() const
+size_t SteeredIo::nr_held(IoRequest::Op op) const
 {
 	std::lock_guard lock(mutex_);
-	return held_.size();
+	return static_cast<size_t>(std::count_if(
+		held_.begin(), held_.end(), [op](const IoRequest &io) { return io.op == op; }));
 }
 
 std::string new_spill_file()

@@ -33,9 +33,11 @@ public:
 	void hold(bool writes, bool reads);
 	void release();
 	void fail(Fault fault);
-	[[nodiscard]] size_t nr_held() const;
+	[[nodiscard]] size_t nr_held(IoRequest::Op op) const;
 
 private:
+	[[nodiscard]] bool holds(const IoRequest &request) const;
+
 	std::unique_ptr<BlockIo> below_;
 	mutable std::mutex mutex_;
 	bool hold_writes_ = false, hold_reads_ = false;

@@ -124,12 +124,12 @@ TEST_F(Restore, DuplicateEventsAreHarmless)
 	sigaction(SIGUSR1, &action, &old);
 	std::atomic<uint32_t> wrong = 1;
 	std::thread reader([&] { wrong = client->nr_wrong(1, 1); });
-	ASSERT_TRUE(eventually([&] { return server->io().nr_held() == 1; }));
+	ASSERT_TRUE(eventually([&] { return server->io().nr_held(IoRequest::Op::Read) == 1; }));
 	EXPECT_TRUE(eventually([&] {
 		pthread_kill(reader.native_handle(), SIGUSR1);
 		return server->stats().nr_faults_missing >= before + 20;
 	}));
-	EXPECT_EQ(server->io().nr_held(), 1u);
+	EXPECT_EQ(server->io().nr_held(IoRequest::Op::Read), 1u);
 	server->io().release();
 	reader.join();
 	sigaction(SIGUSR1, &old, nullptr);
@@ -143,11 +143,11 @@ TEST_F(Restore, PrefetchMergesWithADemandRead)
 	ASSERT_EQ(call(Kind::Spill, 0, 48).nr_done, 48u);
 	server->io().hold(false, true);
 	auto prefetch = post(Kind::Prefetch, 0, 48);
-	ASSERT_TRUE(eventually([&] { return server->io().nr_held() == 3; }));
+	ASSERT_TRUE(eventually([&] { return server->io().nr_held(IoRequest::Op::Read) == 3; }));
 	auto fetch = post(Kind::Fetch, 10, 30);
 	std::thread reader([&] { EXPECT_EQ(client->nr_wrong(40, 1), 0u); });
 	ASSERT_TRUE(eventually([&] { return server->stats().nr_faults_missing > 0; }));
-	EXPECT_EQ(server->io().nr_held(), 3u); /* nobody reads twice */
+	EXPECT_EQ(server->io().nr_held(IoRequest::Op::Read), 3u); /* nobody reads twice */
 	server->io().release();
 	reader.join();
 	ASSERT_TRUE(eventually([&] { return prefetch->done && fetch->done; }));
@@ -220,7 +220,7 @@ TEST_F(Restore, ClientKilledInMidRestore)
 	ASSERT_EQ(server->call(Kind::Spill, *other, {{2, 0, 8}}).nr_done, 8u);
 	server->io().hold(false, true);
 	ASSERT_EQ(send(ours.get(), &byte, 1, 0), 1);
-	ASSERT_TRUE(eventually([&] { return server->io().nr_held() == 1; }));
+	ASSERT_TRUE(eventually([&] { return server->io().nr_held(IoRequest::Op::Read) == 1; }));
 
 	kill(pid, SIGKILL);
 	int status;
@@ -299,7 +299,7 @@ TEST_F(Restore, DeadlineOfAnAdmittedFetchGivesItsReservationBack)
 	ASSERT_EQ(call(Kind::Spill, 0, 64).nr_done, 64u);
 	server->io().hold(false, true);
 	EXPECT_EQ(call(Kind::Fetch, 0, 64, 100).error, EBUSY);
-	EXPECT_EQ(server->io().nr_held(), 1u); /* the rest was never read */
+	EXPECT_EQ(server->io().nr_held(IoRequest::Op::Read), 1u); /* the rest was never read */
 	EXPECT_EQ(client->state(63), CXL_KV_COLD);
 	EXPECT_EQ(call(Kind::Make, 0, 64).error, 0); /* cold blocks are made already */
 	server->io().release();

@@ -89,8 +89,10 @@ TEST_F(Spill, LeaseDuringASpillAbortsIt)
 	std::atomic<bool> done = false;
 	server->post(Kind::Spill, arena, {{1, 0, 4}}, 0,
 		     [&](const Outcome &o) { out = o, done = true; });
-	ASSERT_TRUE(eventually(
-		[&] { return client->state(3) == CXL_KV_SPILLING && server->io().nr_held(); }));
+	ASSERT_TRUE(eventually([&] {
+		return client->state(3) == CXL_KV_SPILLING &&
+		       server->io().nr_held(IoRequest::Op::Write);
+	}));
 	client->lease(1);
 	server->io().release();
 	ASSERT_TRUE(eventually([&] { return done.load(); }));
@@ -109,7 +111,7 @@ TEST_F(Spill, WriteDuringASpillAbortsItAndLands)
 	server->io().hold(true, false);
 	std::atomic<bool> done = false;
 	server->post(Kind::Spill, arena, {{1, 0, 4}}, 0, [&](const Outcome &) { done = true; });
-	ASSERT_TRUE(eventually([&] { return server->io().nr_held() > 0; }));
+	ASSERT_TRUE(eventually([&] { return server->io().nr_held(IoRequest::Op::Write) > 0; }));
 	client->fill(2, 2); /* blocks until the event was answered */
 	EXPECT_EQ(client->state(2), CXL_KV_RESIDENT);
 	EXPECT_FALSE(done);
