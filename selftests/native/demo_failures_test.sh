@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit 1
 own_daemon_needs || { echo "1..0 # SKIP needs root and userfaultfd"; exit 4; }
 own_daemon_begin || exit 1
 
-number=0 failed=0
+number=0 failed=0 conversations=8
 # Also ends what the test has started.
 result() {
 	number=$((number + 1))
@@ -29,7 +29,7 @@ result() {
 }
 
 engine() {
-	build/bin/kv-engine run --conversations 8 --rounds 4 --context 1536 --reply 32 --json "$@"
+	build/bin/kv-engine run --conversations "$conversations" --rounds 4 --context 1536 --reply 32 --json "$@"
 }
 
 start_engine() {
@@ -88,7 +88,8 @@ damaged() {
 }
 
 full() {
-	start_daemon HOT__LIMIT="$limit" COLD__SIZE=10MB || return
+	local conversations=32 # several times what both tiers hold
+	start_daemon HOT__LIMIT="$limit" COLD__SIZE=20MB || return
 	start_engine --deadline-ms 3000
 	wait_engine
 	[ $? = 3 ] && grep -q 'no room' "$disk/engine.log"
