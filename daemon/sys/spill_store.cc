@@ -152,15 +152,11 @@ Result<> SpillStore::Impl::check_request(const BlockRun &run, Bounce buffer) con
 Result<> SpillStore::Impl::write_part(const std::shared_ptr<Job> &job, BlockRun run, Bounce buffer,
 				      uint32_t from, uint32_t nr)
 {
-	Bounce callers = job->completion.buffer;
 	run.first += from;
 	run.nr = nr;
 	auto &volume = volumes[volume_of({run.arena, run.first})];
 	if (!volume)
 		return error(EIO, "the file that these blocks belong to could not be opened");
-	if (buffer.index != callers.index)
-		memcpy(buffer.data, callers.data + size_t{from} * run.block_bytes,
-		       size_t{nr} * run.block_bytes);
 	auto queued = volume->write(
 		run, buffer.index,
 		[job, from](uint32_t i, int error) { job->completion.results[from + i] = error; },
@@ -199,12 +195,20 @@ Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t
 	job->completion = {tag, true, buffer, std::vector<int>(nr, EIO)};
 	job->nr_parts = 1; /* this function */
 	uint32_t together = s.blocks_together({arena, first}, nr);
-	if (auto queued = s.write_part(job, run, buffer, 0, together); !queued)
+	/*
+	 * An extent lies in one buffer between its header and its trailer: what belongs
+	 * to the next file needs a buffer of its own, before the trailer overwrites it.
+	 */
+	Bounce rest = together < nr ? s.queue->take() : Bounce{};
+	if (rest.data)
+		memcpy(rest.data, buffer.data + size_t{together} * block_bytes,
+		       size_t{nr - together} * block_bytes);
+	if (auto queued = s.write_part(job, run, buffer, 0, together); !queued) {
+		if (rest.data)
+			s.queue->give(rest);
 		return queued;
-	/* An extent lies in one buffer with its header before it: the rest needs a buffer of its
-	 * own. */
+	}
 	if (together < nr) {
-		Bounce rest = s.queue->take();
 		auto queued = rest.data ? s.write_part(job, run, rest, together, nr - together)
 					: Result<>(error(EAGAIN, "no free buffer"));
 		if (!queued)
@@ -321,9 +325,9 @@ Result<> SpillStore::sync()
 				continue;
 			volume->pump();
 			if (volume->failing() && !s.queue->nr_in_flight())
-				return error(EIO,
-					     volume->file.path() + ": the device fails; the next "
-								   "start searches the log");
+				return error(EIO, volume->file.path() +
+							  ": the device fails; the next "
+							  "start searches the log");
 			settled = settled && volume->settled();
 		}
 		settled = settled && s.queue->nr_in_flight() == 0;

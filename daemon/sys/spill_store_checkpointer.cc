@@ -23,6 +23,10 @@ bool StoreCheckpointer::due() const
 
 	if (requested_ || volume_.failed_seq || volume_.log_bytes_since_checkpoint >= interval)
 		return true;
+	/* Dropped contents are not to stay longer than they must. */
+	if (volume_.options.wipe == StoreOptions::Wipe::Secure && segments.nr_freed() &&
+	    !segments.evacuating())
+		return true;
 	/* Freed segments are wanted: a few at a time while there is time, any when there is none.
 	 */
 	uint32_t freed = segments.nr_freed(), reserve = segments.reserve();

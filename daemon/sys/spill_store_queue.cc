@@ -79,22 +79,26 @@ void IoQueue::reap()
 	std::vector<IoDone> ready;
 
 	io_->reap(ready);
+	std::vector<std::pair<IoDone, Waiting>> finished;
 	for (const IoDone &one : ready) {
 		auto it = in_flight_.find(one.token);
 		if (it == in_flight_.end())
 			continue;
-		Waiting unit = std::move(it->second);
+		finished.emplace_back(one, std::move(it->second));
 		in_flight_.erase(it);
+	}
+	/* The device gets its next work before the handlers take their time with checksums. */
+	while (!waiting_.empty() && io_->submit(waiting_.front().request)) {
+		in_flight_.emplace(waiting_.front().request.token, std::move(waiting_.front()));
+		waiting_.pop_front();
+	}
+	for (auto &[one, unit] : finished) {
 		bool moves_bytes = unit.request.op <= IoRequest::Op::Write;
 		uint32_t bytes = one.result > 0 ? static_cast<uint32_t>(one.result) : 0;
 		bool whole = one.result >= 0 && (!moves_bytes || bytes == unit.request.bytes);
 		/* What a device answers beside ENOSPC (ENXIO, EREMOTEIO, ...) is one thing to the
 		 * caller. */
 		unit.handler(whole ? 0 : one.result == -ENOSPC ? ENOSPC : EIO, bytes);
-	}
-	while (!waiting_.empty() && io_->submit(waiting_.front().request)) {
-		in_flight_.emplace(waiting_.front().request.token, std::move(waiting_.front()));
-		waiting_.pop_front();
 	}
 }
 

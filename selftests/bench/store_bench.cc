@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The spill store beside fio on the same file with the same I/O size and depth,
+ * beside pread + memcpy + CRC32C for single blocks, and beside one file a block,
+ * which is what engines' file tiers do. All in one run, taken in turns; what
+ * counts are the ratios. CXL_KV_BENCH_DIR says where (default /var/tmp).
+ */
+#include "sys/spill_store.h"
+#include "sys/spill_store_disk.h"
+#include "sys/spill_store_file.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <random>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace cxlkv;
+
+namespace {
+
+constexpr uint32_t kBlockBytes = 64 << 10;
+constexpr uint32_t kExtentBytes = 1 << 20;
+constexpr uint32_t kDepth = 16;
+constexpr uint32_t kBlocks = kExtentBytes / kBlockBytes; /* of an extent */
+constexpr uint64_t kBytes = 1ull << 30;                  /* of a pass */
+constexpr uint64_t kArena = 1;
+constexpr int kRounds = 5;
+
+struct Rate {
+	double MBps = 0;
+	double cpu_s_per_GiB = 0;
+};
+
+double now_s()
+{
+	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+		.count();
+}
+
+double cpu_s()
+{
+	rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	auto s = [](timeval t) {
+		return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+	};
+	return s(u.ru_utime) + s(u.ru_stime);
+}
+
+Rate measure(uint64_t bytes, const std::function<void()> &work)
+{
+	double wall = now_s(), cpu = cpu_s();
+	work();
+	wall = now_s() - wall;
+	cpu = cpu_s() - cpu;
+	return {static_cast<double>(bytes) / wall / 1e6,
+		cpu / (static_cast<double>(bytes) / (1 << 30))};
+}
+
+[[noreturn]] void die(const std::string &why)
+{
+	fmt::print(stderr, "store_bench: {}\n", why);
+	exit(1);
+}
+
+/* One pass of fio over the store's file, past its superblocks. */
+Rate fio(const std::string &path, const char *rw)
+{
+	std::string command = fmt::format(
+		"fio --name=x --filename={} --offset=64M --rw={} --bs={} --iodepth={} --size={} "
+		"--ioengine=io_uring "
+		"--direct=1 --fixedbufs=1 --registerfiles=1 --output-format=json 2>/dev/null",
+		path, rw, kExtentBytes, kDepth, kBytes);
+	FILE *pipe = popen(command.c_str(), "r");
+	std::string text;
+	char part[4096];
+	for (size_t n; pipe && (n = fread(part, 1, sizeof(part), pipe)) > 0;)
+		text.append(part, n);
+	if (!pipe || pclose(pipe) != 0)
+		die("fio failed; is it installed? (make deps)");
+	auto job = nlohmann::json::parse(text)["jobs"][0];
+	auto &side = job[rw];
+	double runtime_s = side["runtime"].get<double>() / 1e3;
+	double cpu =
+		(job["usr_cpu"].get<double>() + job["sys_cpu"].get<double>()) / 100 * runtime_s;
+	return {side["bw_bytes"].get<double>() / 1e6,
+		cpu / (static_cast<double>(kBytes) / (1 << 30))};
+}
+
+class Memory {
+public:
+	Memory() : bytes_(aligned_buffer(kBytes))
+	{
+		std::mt19937_64 random(1);
+		auto *words = reinterpret_cast<uint64_t *>(bytes_.get());
+		for (uint64_t i = 0; i < kBytes / 8; i++)
+			words[i] = random();
+	}
+	[[nodiscard]] std::byte *extent(uint64_t i) const
+	{
+		return bytes_.get() + i * kExtentBytes;
+	}
+	[[nodiscard]] std::byte *block(uint64_t i) const { return bytes_.get() + i * kBlockBytes; }
+
+private:
+	AlignedBuffer bytes_;
+};
+
+std::unique_ptr<SpillStore> open_store(const std::string &path)
+{
+	StoreOptions options;
+	options.path = path;
+	options.size_bytes = 4 * kBytes;
+	options.extent_bytes = kExtentBytes;
+	options.queue_depth = kDepth;
+	options.nr_buffers =
+		2 * kDepth; /* one half is filled or verified while the other is in flight */
+	auto store = SpillStore::open(options);
+	if (!store)
+		die(store.error().what);
+	return std::move(*store);
+}
+
+void wait_for(SpillStore &store)
+{
+	pollfd waiter{store.event_fd(), POLLIN, 0};
+	poll(&waiter, 1, 1000);
+}
+
+/* Memory to store, copied as a spill does. */
+Rate store_write(SpillStore &store, const Memory &memory, uint32_t generation)
+{
+	store.drop_arena(kArena);
+	if (!store.sync())
+		die("sync");
+	return measure(kBytes, [&] {
+		uint64_t next = 0, finished = 0, nr = kBytes / kExtentBytes;
+		while (finished < nr) {
+			Bounce buffer;
+			while (next < nr && (buffer = store.take_buffer()).data) {
+				memcpy(buffer.data, memory.extent(next), kExtentBytes);
+				auto first = static_cast<uint32_t>(next * kBlocks);
+				auto queued = store.write(kArena, first, kBlocks, kBlockBytes,
+							  generation, buffer, next++);
+				if (!queued)
+					die(queued.error().what);
+			}
+			wait_for(store);
+			for (StoreCompletion &one : store.poll()) {
+				store.give_buffer(one.buffer);
+				for (uint32_t i = 0; i < kBlocks; i++) {
+					if (one.results[i])
+						die("write failed");
+					store.commit({kArena, static_cast<uint32_t>(
+								      one.tag * kBlocks + i)});
+				}
+				finished++;
+			}
+		}
+	});
+}
+
+/* Store to memory, copied as a restore does. */
+Rate store_read(SpillStore &store, const Memory &memory)
+{
+	return measure(kBytes, [&] {
+		uint64_t next = 0, finished = 0, nr = kBytes / kExtentBytes;
+		while (finished < nr) {
+			Bounce buffer;
+			while (next < nr && (buffer = store.take_buffer()).data) {
+				auto queued =
+					store.read(kArena, static_cast<uint32_t>(next * kBlocks),
+						   kBlocks, kBlockBytes, buffer, next);
+				next++;
+				if (!queued)
+					die(queued.error().what);
+			}
+			wait_for(store);
+			for (StoreCompletion &one : store.poll()) {
+				for (int result : one.results) {
+					if (result)
+						die("read failed");
+				}
+				memcpy(memory.extent(one.tag), one.buffer.data, kExtentBytes);
+				store.give_buffer(one.buffer);
+				finished++;
+			}
+		}
+	});
+}
+
+Rate copy_and_checksum(const Memory &memory, std::byte *scratch)
+{
+	return measure(kBytes, [&] {
+		uint32_t crc = 0;
+		for (uint64_t i = 0; i < kBytes / kBlockBytes; i++) {
+			memcpy(scratch, memory.block(i), kBlockBytes);
+			crc = disk::crc32c(crc, {scratch, kBlockBytes});
+		}
+		/* The value is used, so that it is computed. */
+		if (crc == 1)
+			fmt::print("#\n");
+	});
+}
+
+double percentile(std::vector<double> &values, double p)
+{
+	std::sort(values.begin(), values.end());
+	return values[static_cast<size_t>(p * static_cast<double>(values.size() - 1))];
+}
+
+/* One block at a time through the store and, in turns, by pread: us. */
+void single_blocks(SpillStore &store, const std::string &path, const Memory &memory)
+{
+	std::vector<double> ours, bare;
+	std::mt19937_64 random(2);
+	int fd = ::open(path.c_str(), O_RDONLY | O_DIRECT);
+	AlignedBuffer page = aligned_buffer(kBlockBytes);
+
+	for (int i = 0; i < 8000; i++) {
+		uint64_t block = random() % (kBytes / kBlockBytes);
+		double start = now_s();
+		if (i % 2) {
+			Bounce buffer = store.take_buffer();
+			auto queued = store.read(kArena, static_cast<uint32_t>(block), 1,
+						 kBlockBytes, buffer, 0);
+			std::vector<StoreCompletion> done;
+			while (queued && (done = store.poll()).empty())
+				wait_for(store);
+			if (!queued || done[0].results[0])
+				die("single read failed");
+			memcpy(memory.block(block), buffer.data, kBlockBytes);
+			store.give_buffer(buffer);
+			ours.push_back((now_s() - start) * 1e6);
+		} else {
+			auto at = static_cast<off_t>((64u << 20) + block * kBlockBytes);
+			if (pread(fd, page.get(), kBlockBytes, at) != kBlockBytes)
+				die("pread failed");
+			memcpy(memory.block(block), page.get(), kBlockBytes);
+			if (disk::crc32c(0, {page.get(), kBlockBytes}) == 1)
+				fmt::print("#\n");
+			bare.push_back((now_s() - start) * 1e6);
+		}
+	}
+	close(fd);
+	for (double p : {0.5, 0.99}) {
+		double a = percentile(ours, p), b = percentile(bare, p);
+		fmt::print("single block p{:<3} store {:7.1f} us   pread+memcpy+crc {:7.1f} us   "
+			   "ratio {:.3f}\n",
+			   p * 100, a, b, a / b);
+	}
+}
+
+/* Each block a file of its own, by as many threads as the store has I/Os in flight. */
+Rate file_per_block(const std::string &directory, const Memory &memory, bool writing)
+{
+	return measure(kBytes, [&] {
+		std::vector<std::jthread> threads;
+		for (uint32_t t = 0; t < kDepth; t++)
+			threads.emplace_back([&, t] {
+				for (uint64_t i = t; i < kBytes / kBlockBytes; i += kDepth) {
+					std::string name = fmt::format("{}/{}", directory, i);
+					int flags = writing ? O_WRONLY | O_CREAT | O_DIRECT
+							    : O_RDONLY | O_DIRECT;
+					int fd = ::open(name.c_str(), flags, 0600);
+					ssize_t n = writing ? pwrite(fd, memory.block(i),
+								     kBlockBytes, 0)
+							    : pread(fd, memory.block(i),
+								    kBlockBytes, 0);
+					close(fd);
+					if (n != kBlockBytes)
+						die("file per block failed");
+				}
+			});
+	});
+}
+
+Rate best(const std::vector<Rate> &rates)
+{
+	Rate out = rates[0];
+	for (const Rate &r : rates) {
+		out.MBps = std::max(out.MBps, r.MBps);
+		out.cpu_s_per_GiB = std::min(out.cpu_s_per_GiB, r.cpu_s_per_GiB);
+	}
+	return out;
+}
+
+void print_pair(const char *what, const Rate &ours, const Rate &theirs, const Rate &extra)
+{
+	double allowed = theirs.cpu_s_per_GiB + extra.cpu_s_per_GiB;
+	fmt::print("{:<8} store {:6.0f} MB/s   fio {:6.0f} MB/s   ratio {:.3f}   "
+		   "CPU s/GiB {:.3f} of fio+memcpy+crc {:.3f}   ratio {:.2f}\n",
+		   what, ours.MBps, theirs.MBps, ours.MBps / theirs.MBps, ours.cpu_s_per_GiB,
+		   allowed, ours.cpu_s_per_GiB / allowed);
+}
+
+} // namespace
+
+int main()
+{
+	const char *base = getenv("CXL_KV_BENCH_DIR");
+	std::string directory =
+		std::string(base ? base : "/var/tmp") + "/cxl-kv-store-bench-XXXXXX";
+	if (!mkdtemp(directory.data()))
+		die("no scratch directory; set CXL_KV_BENCH_DIR");
+	std::string path = directory + "/spill";
+	Memory memory;
+	AlignedBuffer scratch = aligned_buffer(kBlockBytes);
+	std::vector<Rate> fio_w, fio_r, our_w, our_r, extra;
+
+	for (int round = 0; round < kRounds; round++) {
+		/* The first pass over a new file pays for its blocks; all of them are written
+		 * before the first count. */
+		{
+			auto store = open_store(path);
+			for (uint32_t i = 0; round == 0 && i < 3; i++)
+				store_write(*store, memory, i);
+			our_w.push_back(store_write(*store, memory, 7));
+			our_r.push_back(store_read(*store, memory));
+			if (round == kRounds - 1)
+				single_blocks(*store, path, memory);
+		}
+		extra.push_back(copy_and_checksum(memory, scratch.get()));
+		fio_w.push_back(fio(path, "write"));
+		fio_r.push_back(fio(path, "read"));
+	}
+	fmt::print("1 MiB extents, depth {}, {} MiB a pass, best of {}:\n", kDepth, kBytes >> 20,
+		   kRounds);
+	print_pair("write", best(our_w), best(fio_w), best(extra));
+	print_pair("read", best(our_r), best(fio_r), best(extra));
+
+	std::string files = directory + "/blocks";
+	std::filesystem::create_directory(files);
+	Rate file_w = file_per_block(files, memory, true),
+	     file_r = file_per_block(files, memory, false);
+	fmt::print("file a block: write {:.0f} MB/s, store {:.2f} times that; read {:.0f} MB/s, "
+		   "store {:.2f} times that\n",
+		   file_w.MBps, best(our_w).MBps / file_w.MBps, file_r.MBps,
+		   best(our_r).MBps / file_r.MBps);
+	std::filesystem::remove_all(directory);
+	return 0;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Damage to what lies on the device: a miss or a refusal, never wrong bytes, never a crash. */
+#include "lib/store_fixture.h"
+
+#include "sys/spill_store_super.h"
+
+#include <fcntl.h>
+
+using namespace cxlkv;
+using cxlkv::test::StoreTest;
+
+namespace {
+
+class StoreDamage : public StoreTest {
+protected:
+	static constexpr uint32_t kNrBlocks = 96;
+
+	/* Three generations of every block, so that stale ones lie about; a few dropped. */
+	void fill()
+	{
+		for (uint32_t generation = 1; generation <= 3; generation++) {
+			for (uint32_t i = 0; i < kNrBlocks; i += 4)
+				ASSERT_EQ(driver_->put(1, i, 4, kBytes, generation), 0);
+		}
+		for (uint32_t i = 0; i < 8; i++)
+			store_->drop({1, i * 7});
+		while (store_->nr_in_flight())
+			driver_->settle_once();
+	}
+	/* A store as a killed daemon leaves it: checkpoint behind the log. */
+	void fill_and_kill()
+	{
+		ASSERT_TRUE(killed_after([this] {
+			open();
+			fill();
+		}));
+	}
+	static bool is_dropped(uint32_t block) { return block % 7 == 0 && block < 56; }
+	/* Opens and looks at every block: right, or an error. Returns the number of good ones. */
+	uint32_t survivors()
+	{
+		uint32_t good = 0;
+		open();
+		for (uint32_t i = 0; i < kNrBlocks; i++) {
+			int result = driver_->check(1, i, kBytes, 3);
+			EXPECT_NE(result, EILSEQ)
+				<< "block " << i << " has other bytes than were written last";
+			EXPECT_FALSE(result == 0 && is_dropped(i))
+				<< "block " << i << " was dropped";
+			good += result == 0;
+		}
+		store_.reset();
+		return good;
+	}
+	void patch(uint64_t offset, const void *bytes, size_t nr)
+	{
+		int fd = ::open(options_.path.c_str(), O_RDWR);
+		ASSERT_EQ(pwrite(fd, bytes, nr, static_cast<off_t>(offset)),
+			  static_cast<ssize_t>(nr));
+		close(fd);
+	}
+	std::vector<std::byte> image()
+	{
+		std::vector<std::byte> bytes(std::filesystem::file_size(options_.path));
+		int fd = ::open(options_.path.c_str(), O_RDONLY);
+		EXPECT_EQ(pread(fd, bytes.data(), bytes.size(), 0),
+			  static_cast<ssize_t>(bytes.size()));
+		close(fd);
+		return bytes;
+	}
+	disk::Superblock super()
+	{
+		disk::Superblock out;
+		auto bytes = image();
+		memcpy(&out, bytes.data(), sizeof(out));
+		return out;
+	}
+	/* Offsets of the extent headers in the image, by seq. */
+	std::map<uint64_t, uint64_t> extents()
+	{
+		std::map<uint64_t, uint64_t> out;
+		auto bytes = image();
+		disk::Superblock sb = super();
+		for (uint64_t at = sb.log_offset(); at + disk::kPage <= bytes.size();
+		     at += disk::kPage) {
+			disk::ExtentHeader header;
+			memcpy(&header, bytes.data() + at, sizeof(header));
+			if (intact(header, sb.store_id, sb.segment_bytes) && !header.trailer)
+				out[header.seq] = at;
+		}
+		return out;
+	}
+};
+
+} // namespace
+
+TEST_F(StoreDamage, NothingDamagedNothingLost)
+{
+	fill_and_kill();
+	EXPECT_EQ(survivors(), kNrBlocks - 8);
+}
+
+TEST_F(StoreDamage, FlippedBytesAnywhere)
+{
+	fill_and_kill();
+	auto clean = image();
+	std::mt19937_64 random(1);
+	for (uint32_t round = 0; round < 150; round++) {
+		patch(0, clean.data(), clean.size());
+		/* Often in the metadata at the front, else anywhere that was written. */
+		uint64_t end = round % 3 ? 14u << 20 : super().log_offset() + (256 << 10);
+		for (uint32_t n = 0; n < 1 + round % 4; n++) {
+			uint64_t at = random() % end;
+			uint8_t byte = static_cast<uint8_t>(clean[at]) ^
+				       static_cast<uint8_t>(1 + random() % 255);
+			patch(at, &byte, 1);
+		}
+		ASSERT_NO_THROW(survivors()) << "round " << round;
+		ASSERT_FALSE(HasFailure()) << "round " << round;
+	}
+}
+
+TEST_F(StoreDamage, DamagedHeaderIsReplacedByItsTrailer)
+{
+	fill_and_kill();
+	for (auto [seq, offset] : extents()) {
+		uint8_t zero[512] = {};
+		patch(offset, zero, sizeof(zero));
+	}
+	EXPECT_EQ(survivors(), kNrBlocks - 8);
+}
+
+TEST_F(StoreDamage, ExtentLostWithBothHeadersBringsNoStaleBlockBack)
+{
+	fill_and_kill();
+	/* The last one with blocks; what follows it in the log says that it was there. */
+	auto bytes = image();
+	disk::ExtentHeader header{};
+	uint64_t at = 0;
+	for (auto [seq, offset] : extents()) {
+		disk::ExtentHeader one;
+		memcpy(&one, bytes.data() + offset, sizeof(one));
+		if (one.kind == disk::Kind::Blocks) {
+			header = one;
+			at = offset;
+		}
+	}
+	std::vector<std::byte> zero(header.total_bytes());
+	patch(at, zero.data(), zero.size());
+	EXPECT_EQ(survivors(), 0u) << "nobody knows what the lost extent made obsolete";
+}
+
+TEST_F(StoreDamage, OneCheckpointCopyIsEnough)
+{
+	open();
+	fill();
+	store_.reset();
+	disk::Superblock sb = super();
+	std::vector<std::byte> zero(sb.checkpoint_bytes);
+	patch(sb.checkpoint_offset(0, 0), zero.data(), zero.size());
+	patch(sb.checkpoint_offset(1, 0), zero.data(), zero.size());
+	EXPECT_EQ(survivors(), kNrBlocks - 8);
+}
+
+TEST_F(StoreDamage, OlderCheckpointDoesNotServe)
+{
+	open();
+	fill();
+	ASSERT_TRUE(store_->sync());
+	auto before = image();
+	for (uint32_t i = 0; i < kNrBlocks; i += 4)
+		ASSERT_EQ(driver_->put(1, i, 4, kBytes, 4), 0);
+	ASSERT_TRUE(store_->sync());
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 3), 0);
+	store_.reset();
+	/* The checkpoints as they were, over the log as it is. */
+	patch(8192, before.data() + 8192, 4 * super().checkpoint_bytes);
+	open();
+	for (uint32_t i = 4; i < kNrBlocks; i++)
+		EXPECT_NE(driver_->check(1, i, kBytes, 4), EILSEQ) << "stale block " << i;
+}
+
+TEST_F(StoreDamage, SecondSuperblockServes)
+{
+	open();
+	fill();
+	store_.reset();
+	std::vector<std::byte> zero(4096);
+	patch(0, zero.data(), zero.size());
+	EXPECT_EQ(survivors(), kNrBlocks - 8);
+	patch(4096, "x", 1);
+	patch(0, "x", 1);
+	EXPECT_EQ(open_error().code, EINVAL);
+}
+
+TEST_F(StoreDamage, SwappedBlocksFail)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 3), 0);
+	store_.reset();
+	auto bytes = image();
+	uint64_t at = extents().begin()->second + disk::kPage;
+	patch(at, bytes.data() + at + kBytes, kBytes);
+	patch(at + kBytes, bytes.data() + at, kBytes);
+	open();
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 3), EBADMSG);
+	EXPECT_EQ(driver_->check(1, 1, kBytes, 3), EBADMSG);
+	EXPECT_EQ(driver_->check(1, 2, kBytes, 3), 0);
+	EXPECT_EQ(store_->stats().nr_checksum_failures, 2u);
+}
+
+TEST_F(StoreDamage, ExtentCopiedOverAnotherFails)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 3), 0);
+	ASSERT_EQ(driver_->put(1, 4, 4, kBytes, 3), 0);
+	store_.reset();
+	auto bytes = image();
+	auto all = extents();
+	patch(all[2], bytes.data() + all[1], 4 * kBytes + 2 * disk::kPage);
+	open();
+	for (uint32_t i = 0; i < 8; i++)
+		EXPECT_EQ(driver_->check(1, i, kBytes, 3), i < 4 ? 0 : EBADMSG) << i;
+}
+
+TEST_F(StoreDamage, StaleGenerationInTheNewPlaceFails)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 2), 0);
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 3), 0);
+	store_.reset();
+	auto bytes = image();
+	auto all = extents();
+	patch(all[2] + disk::kPage, bytes.data() + all[1] + disk::kPage, 4 * kBytes);
+	open();
+	for (uint32_t i = 0; i < 4; i++)
+		EXPECT_EQ(driver_->check(1, i, kBytes, 3), EBADMSG) << i;
+}
+
+TEST_F(StoreDamage, TruncatedFileMissesWhatIsGone)
+{
+	open();
+	fill();
+	store_.reset();
+	auto all = extents();
+	std::filesystem::resize_file(options_.path,
+				     std::next(all.begin(), all.size() * 3 / 4)->second);
+	uint32_t good = survivors();
+	EXPECT_LT(good, kNrBlocks - 8);
+	EXPECT_GT(good, 0u);
+}
+
+TEST_F(StoreDamage, RotFoundWhileCleaningIsAMiss)
+{
+	open();
+	for (uint32_t i = 0; i < 24; i++)
+		ASSERT_EQ(driver_->put(1, i, 1, kBytes, 3), 0);
+	ASSERT_TRUE(store_->sync());
+	for (auto [seq, offset] : extents())
+		patch(offset + disk::kPage + 5, "rot", 3);
+	/* Overwrite others until the segments of these have been cleaned. */
+	for (uint32_t i = 0; i < 600; i++)
+		driver_->put(2, i % 40, 4, kBytes, 1);
+	for (uint32_t i = 0; i < 24; i++) {
+		int result = driver_->check(1, i, kBytes, 3);
+		EXPECT_TRUE(result == ENOENT || result == EBADMSG) << result;
+	}
+	EXPECT_GT(store_->stats().nr_checksum_failures, 0u);
+}

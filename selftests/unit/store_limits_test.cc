@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Size caps, the write rate, several files, and wiping. */
+#include "lib/store_fixture.h"
+
+#include "sys/spill_store_disk.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+using namespace cxlkv;
+
+namespace {
+
+class StoreLimits : public test::StoreTest {
+protected:
+	void put_all(uint64_t arena, uint32_t nr_blocks, uint32_t generation)
+	{
+		for (uint32_t i = 0; i < nr_blocks; i += 4)
+			ASSERT_EQ(driver_->put(arena, i, 4, kBytes, generation), 0);
+	}
+	/* Good blocks; wrong bytes fail the test. */
+	uint32_t count_good(uint64_t arena, uint32_t nr_blocks, uint32_t generation)
+	{
+		uint32_t good = 0;
+		for (uint32_t i = 0; i < nr_blocks; i++) {
+			int result = driver_->check(arena, i, kBytes, generation);
+			EXPECT_NE(result, EILSEQ);
+			good += result == 0;
+		}
+		return good;
+	}
+	/* Whether those bytes lie anywhere in the file. */
+	bool in_file(std::span<const std::byte> needle)
+	{
+		std::vector<std::byte> bytes(std::filesystem::file_size(options_.path));
+		int fd = ::open(options_.path.c_str(), O_RDONLY);
+		EXPECT_EQ(pread(fd, bytes.data(), bytes.size(), 0),
+			  static_cast<ssize_t>(bytes.size()));
+		close(fd);
+		return memmem(bytes.data(), bytes.size(), needle.data(), needle.size()) != nullptr;
+	}
+};
+
+} // namespace
+
+TEST_F(StoreLimits, SmallerCapHoldsAfterARestart)
+{
+	open();
+	put_all(1, 400, 1);
+	options_.size_bytes = 8u << 20;
+	open();
+	EXPECT_LE(std::filesystem::file_size(options_.path), 8u << 20);
+	uint32_t good = count_good(1, 400, 1);
+	EXPECT_GT(good, 200u) << "what lies before the new end stays";
+	EXPECT_LT(good, 400u);
+	open();
+	EXPECT_EQ(count_good(1, 400, 1), good);
+	for (uint32_t i = 0; i < 100; i++)
+		store_->drop({1, i});
+	ASSERT_TRUE(store_->sync());
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 2), 0);
+	EXPECT_LE(std::filesystem::file_size(options_.path), 8u << 20);
+}
+
+TEST_F(StoreLimits, LargerCapIsUsed)
+{
+	options_.size_bytes = 8u << 20;
+	open();
+	put_all(1, 200, 1);
+	options_.size_bytes = 32u << 20;
+	open();
+	EXPECT_EQ(count_good(1, 200, 1), 200u);
+	put_all(2, 800, 1);
+	open();
+	EXPECT_EQ(count_good(1, 200, 1), 200u);
+	EXPECT_EQ(count_good(2, 800, 1), 800u);
+}
+
+TEST_F(StoreLimits, WriteRateIsCapped)
+{
+	options_.write_bytes_per_s = 64 * kBytes;
+	open();
+	uint32_t nr = 0;
+	auto start = std::chrono::steady_clock::now();
+	int result = 0;
+	while ((result = driver_->put(1, nr, 4, kBytes, 1)) == 0 && nr < 4096)
+		nr += 4;
+	double seconds =
+		std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+	EXPECT_EQ(result, EAGAIN);
+	EXPECT_LE(nr, 64 * (1 + seconds) + 4);
+	EXPECT_EQ(store_->stats().nr_throttled, 1u);
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), 0) << "reads are not";
+}
+
+TEST_F(StoreLimits, SeveralFilesShareTheBlocks)
+{
+	constexpr uint32_t kSmall = 4096;
+	options_.more_paths = {options_.path + ".1", options_.path + ".2"};
+	options_.size_bytes = 96u << 20;
+	open();
+	for (uint32_t i = 0; i < 3000; i += 20)
+		ASSERT_EQ(driver_->put(1, i, 20, kSmall, 1), 0);
+	/* Across the border between two files. */
+	ASSERT_EQ(driver_->put(1, 1022, 4, kSmall, 2), 0);
+	std::vector<std::byte> got, want(kSmall);
+	EXPECT_EQ(driver_->read(1, 1022, 4, kSmall, got), std::vector<int>(4));
+	test::fill_block(want.data(), kSmall, 1, 1025, 2);
+	EXPECT_EQ(memcmp(got.data() + 3 * kSmall, want.data(), kSmall), 0);
+	open();
+	for (uint32_t i = 0; i < 3000; i++)
+		ASSERT_EQ(driver_->check(1, i, kSmall, i >= 1022 && i < 1026 ? 2 : 1), 0) << i;
+
+	std::swap(options_.more_paths[0], options_.more_paths[1]);
+	EXPECT_EQ(open_error().code, EINVAL) << "listed in another order";
+	options_.more_paths.pop_back();
+	EXPECT_EQ(open_error().code, EINVAL) << "one is not listed";
+}
+
+TEST_F(StoreLimits, LostFileCostsOnlyItsBlocks)
+{
+	options_.more_paths = {options_.path + ".1"};
+	options_.size_bytes = 32u << 20;
+	open();
+	for (uint64_t arena = 1; arena <= 8; arena++)
+		put_all(arena, 16, 1);
+	store_.reset();
+	/* In its place something that can be opened by nobody. */
+	std::filesystem::remove(options_.more_paths[0]);
+	std::filesystem::create_symlink(options_.more_paths[0], options_.more_paths[0]);
+	open();
+	uint32_t good = 0;
+	for (uint64_t arena = 1; arena <= 8; arena++)
+		good += count_good(arena, 16, 1);
+	EXPECT_GT(good, 0u);
+	EXPECT_LT(good, 8 * 16u);
+	EXPECT_EQ(good % 16, 0u) << "each arena here lies in one file";
+}
+
+TEST_F(StoreLimits, SecureDropLeavesNoByteOfTheArena)
+{
+	options_.wipe = StoreOptions::Wipe::Secure;
+	open();
+	put_all(1, 64, 1);
+	put_all(2, 64, 1);
+	put_all(1, 32, 2); /* and old generations */
+	store_->drop_arena(1);
+	for (int tries = 0; tries < 500 && store_->stats().unwiped_bytes; tries++)
+		driver_->settle_once();
+	EXPECT_EQ(store_->stats().unwiped_bytes, 0u);
+	std::vector<std::byte> block(kBytes);
+	for (uint32_t i = 0; i < 64; i++) {
+		test::fill_block(block.data(), kBytes, 1, i, 1);
+		EXPECT_FALSE(in_file({block.data() + 64, 256})) << "block " << i;
+		test::fill_block(block.data(), kBytes, 1, i, 2);
+		EXPECT_FALSE(in_file({block.data() + 64, 256})) << "block " << i;
+	}
+	EXPECT_EQ(count_good(2, 64, 1), 64u);
+	test::fill_block(block.data(), kBytes, 2, 0, 1);
+	EXPECT_TRUE(in_file({block.data() + 64, 256})) << "the search finds what is there";
+}
+
+TEST_F(StoreLimits, DiscardGivesTheRoomBack)
+{
+	options_.wipe = StoreOptions::Wipe::Discard;
+	open();
+	put_all(1, 400, 1);
+	struct stat before, after;
+	ASSERT_EQ(stat(options_.path.c_str(), &before), 0);
+	store_->drop_arena(1);
+	ASSERT_TRUE(store_->sync());
+	for (int tries = 0; tries < 500 && store_->stats().unwiped_bytes; tries++)
+		driver_->settle_once();
+	ASSERT_EQ(stat(options_.path.c_str(), &after), 0);
+	EXPECT_LT(after.st_blocks, before.st_blocks);
+	put_all(1, 100, 2);
+	EXPECT_EQ(count_good(1, 100, 2), 100u);
+}
