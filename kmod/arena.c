@@ -20,6 +20,7 @@
 #include <linux/uaccess.h>
 
 #include "internal.h"
+#include "trace.h"
 
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -138,6 +139,7 @@ static int get_files(struct cxl_kv_arena *arena, const struct cxl_kv_arena_regis
 	arena->files[CXL_KV_FILE_UFFD] = fget(reg->uffd);
 	if (!arena->files[CXL_KV_FILE_UFFD] || !is_userfaultfd(arena->files[CXL_KV_FILE_UFFD]))
 		return -EBADF;
+	arena->mapping = arena->files[CXL_KV_FILE_MEMORY]->f_mapping;
 	return 0;
 }
 
@@ -153,7 +155,6 @@ static void put_files(struct file **files)
 /* The whole range must be shared mappings of the memory file, from offset 0, without a gap. */
 static int check_mapping(const struct cxl_kv_arena *arena)
 {
-	const struct address_space *mapping = arena->files[CXL_KV_FILE_MEMORY]->f_mapping;
 	struct mm_struct *mm = current->mm;
 	u64 at = arena->base, end;
 	struct vm_area_struct *vma;
@@ -167,7 +168,7 @@ static int check_mapping(const struct cxl_kv_arena *arena)
 	while (at < end) {
 		vma = find_vma(mm, at);
 		if (!vma || vma->vm_start > at || !vma->vm_file ||
-		    vma->vm_file->f_mapping != mapping || !(vma->vm_flags & VM_SHARED) ||
+		    vma->vm_file->f_mapping != arena->mapping || !(vma->vm_flags & VM_SHARED) ||
 		    linear_page_index(vma, at) != (at - arena->base) >> PAGE_SHIFT) {
 			ret = -EINVAL;
 			break;
@@ -181,6 +182,8 @@ static int check_mapping(const struct cxl_kv_arena *arena)
 void cxl_kv_arena_free(struct cxl_kv_arena *arena)
 {
 	put_files(arena->files);
+	cxl_kv_ring_free(arena);
+	cxl_kv_hints_free(arena);
 	put_pid(arena->pid);
 	kvfree(arena->layer_windows);
 	kfree(arena);
@@ -196,12 +199,15 @@ static struct cxl_kv_arena *build_arena(const struct cxl_kv_arena_register *reg)
 		return ERR_PTR(-ENOMEM);
 	INIT_LIST_HEAD(&arena->owner_link);
 	INIT_LIST_HEAD(&arena->event_link);
+	cxl_kv_sampler_create(arena);
 	arena->base = reg->base;
 	arena->pid = get_task_pid(current, PIDTYPE_TGID);
 
 	ret = set_geometry(arena, &reg->geometry);
-	if (!ret && reg->ring_entries)
-		ret = -EINVAL;
+	if (!ret)
+		ret = cxl_kv_hints_create(arena);
+	if (!ret)
+		ret = cxl_kv_ring_create(arena, reg->ring_entries);
 	if (!ret)
 		ret = copy_windows(arena, reg);
 	if (!ret)
@@ -217,7 +223,7 @@ static struct cxl_kv_arena *build_arena(const struct cxl_kv_arena_register *reg)
 
 static bool overlaps(const struct cxl_kv_arena *a, const struct cxl_kv_arena *b)
 {
-	if (file_inode(a->files[CXL_KV_FILE_MEMORY]) == file_inode(b->files[CXL_KV_FILE_MEMORY]))
+	if (a->mapping == b->mapping)
 		return true;
 	return a->mm == b->mm && a->base < b->base + b->size_bytes &&
 	       b->base < a->base + a->size_bytes;
@@ -272,6 +278,7 @@ static int announce(struct cxl_kv_arena *arena, struct cxl_kv_file *file)
 	xa_store(&reg->arenas, arena->id, arena, GFP_KERNEL_ACCOUNT);
 	list_add_tail(&arena->owner_link, &file->arenas);
 	cxl_kv_event_added(arena);
+	trace_cxl_kv_arena_state(arena->id, pid_nr(arena->pid), CXL_KV_EVENT_ARENA_ADDED);
 out:
 	mutex_unlock(&reg->lock);
 	return ret;
@@ -297,8 +304,10 @@ static void retire(struct cxl_kv_arena *arena)
 	memset(arena->files, 0, sizeof(arena->files));
 	cxl_kv_event_removed(arena);
 	mutex_unlock(&reg->lock);
+	trace_cxl_kv_arena_state(arena->id, pid_nr(arena->pid), CXL_KV_EVENT_ARENA_REMOVED);
 
-	device_del(&arena->dev);
+	cxl_kv_sampler_stop(arena, true); /* before the mapping it looks at can go */
+	cxl_kv_sysfs_del_arena(arena);
 	put_files(files);
 }
 
@@ -311,24 +320,28 @@ static const struct mmu_notifier_ops notifier_ops = {
 	.release = mm_release,
 };
 
+/* The arena that this process has registered on this file. Under the registry lock. */
+static struct cxl_kv_arena *find_owned(struct cxl_kv_file *file, u32 id)
+{
+	struct cxl_kv_arena *arena;
+
+	list_for_each_entry(arena, &file->arenas, owner_link)
+		if (arena->id == id)
+			return arena->mm == current->mm ? arena : ERR_PTR(-EPERM);
+	return ERR_PTR(-ENOENT);
+}
+
 /* Whoever takes the arena off its owner's list must end it. */
 static struct cxl_kv_arena *take_owned(struct cxl_kv_file *file, u32 id)
 {
-	struct cxl_kv_arena *arena, *found = ERR_PTR(-ENOENT);
+	struct cxl_kv_arena *arena;
 
 	mutex_lock(&cxl_kv_registry.lock);
-	list_for_each_entry(arena, &file->arenas, owner_link) {
-		if (arena->id != id)
-			continue;
-		found = arena;
-		if (arena->mm != current->mm)
-			found = ERR_PTR(-EPERM);
-		else
-			list_del_init(&arena->owner_link);
-		break;
-	}
+	arena = find_owned(file, id);
+	if (!IS_ERR(arena))
+		list_del_init(&arena->owner_link);
 	mutex_unlock(&cxl_kv_registry.lock);
-	return found;
+	return arena;
 }
 
 /* Also waits for a release() of the mm that is under way on another CPU. */
@@ -339,7 +352,8 @@ static void end_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file)
 	put_device(&arena->dev);
 }
 
-static int start_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file, u32 *number)
+static int start_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file,
+		       struct cxl_kv_arena_register *reg)
 {
 	int ret;
 
@@ -350,7 +364,8 @@ static int start_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file, u32
 		cxl_kv_arena_free(arena);
 		return ret;
 	}
-	*number = arena->id;
+	reg->arena = arena->id;
+	reg->ring_offset = cxl_kv_ring_offset(arena);
 	ret = cxl_kv_sysfs_add_arena(arena);
 	if (ret)
 		goto err_number;
@@ -366,7 +381,7 @@ static int start_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file, u32
 err_notifier:
 	mmu_notifier_unregister(&arena->notifier, arena->mm);
 err_sysfs:
-	device_del(&arena->dev);
+	cxl_kv_sysfs_del_arena(arena);
 err_number:
 	release_number(arena, file);
 	put_device(&arena->dev);
@@ -382,8 +397,7 @@ int cxl_kv_arena_register(struct cxl_kv_cmd *cmd)
 	arena = build_arena(reg);
 	if (IS_ERR(arena))
 		return PTR_ERR(arena);
-	reg->ring_offset = 0;
-	ret = start_arena(arena, cmd->file, &reg->arena);
+	ret = start_arena(arena, cmd->file, reg);
 	if (ret)
 		return ret;
 	/* From here another thread may unregister it: only its number is safe to use. */
@@ -417,6 +431,18 @@ void cxl_kv_arenas_close(struct cxl_kv_file *file)
 		list_del_init(&arena->owner_link);
 		end_arena(arena, file);
 	}
+}
+
+struct cxl_kv_arena *cxl_kv_arena_get_own(struct cxl_kv_file *file, u32 id)
+{
+	struct cxl_kv_arena *arena;
+
+	mutex_lock(&cxl_kv_registry.lock);
+	arena = find_owned(file, id);
+	if (!IS_ERR(arena))
+		get_device(&arena->dev);
+	mutex_unlock(&cxl_kv_registry.lock);
+	return arena;
 }
 
 struct cxl_kv_arena *cxl_kv_arena_get(u32 id)

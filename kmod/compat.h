@@ -21,4 +21,11 @@
 #error "cxl_kv needs CONFIG_MMU_NOTIFIER to see the end of a client (any of KVM, RDMA, DRM sets it)"
 #endif
 
+/*
+ * __flush_tlb_all() is exported to all modules and enough to flush one mm. Not
+ * so from 6.15 on: translations may live in an address space identifier that
+ * only a broadcast reaches, and later the export is kept for kvm.
+ */
+#define CXL_KV_CAN_FLUSH_TLB (LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0))
+
 #endif /* CXL_KV_COMPAT_H */

@@ -32,7 +32,7 @@ static int cxl_kv_info(struct cxl_kv_cmd *cmd)
 
 	info->abi_version = CXL_KV_ABI_VERSION;
 	info->version = release_number();
-	info->features = 0;
+	info->features = CXL_KV_FEATURE_HINTS | cxl_kv_sample_features();
 	mutex_lock(&cxl_kv_registry.lock);
 	info->nr_arenas = cxl_kv_registry.nr_arenas;
 	info->has_manager = !!cxl_kv_registry.manager;
@@ -48,6 +48,10 @@ union cmd_buffer {
 	struct cxl_kv_next_event next_event;
 	struct cxl_kv_arena_get arena_get;
 	struct cxl_kv_arena_set_key arena_set_key;
+	struct cxl_kv_hints hints;
+	struct cxl_kv_hints_read hints_read;
+	struct cxl_kv_state_read state_read;
+	struct cxl_kv_sample_set sample_set;
 };
 
 struct cxl_kv_op {
@@ -55,6 +59,7 @@ struct cxl_kv_op {
 	size_t size;	     /* of the structure as this kernel knows it */
 	size_t min_size;     /* of its first version */
 	size_t reserved_off; /* of a __u32 that must be zero; 0 = it has none */
+	u32 flags;	     /* that it knows */
 	bool manager_only;
 	int (*execute)(struct cxl_kv_cmd *cmd);
 };
@@ -84,6 +89,16 @@ static const struct cxl_kv_op cxl_kv_ops[] = {
 		  RESERVED(cxl_kv_arena_get), MANAGER),
 	CXL_KV_OP(CXL_KV_IOC_ARENA_SET_KEY, cxl_kv_manager_set_key, cxl_kv_arena_set_key, key,
 		  RESERVED(cxl_kv_arena_set_key), MANAGER),
+	CXL_KV_OP(CXL_KV_IOC_HINT, cxl_kv_hint_ioctl, cxl_kv_hints, reserved,
+		  RESERVED(cxl_kv_hints)),
+	CXL_KV_OP(CXL_KV_IOC_HINTS_READ, cxl_kv_hints_read, cxl_kv_hints_read, reserved,
+		  RESERVED(cxl_kv_hints_read), MANAGER),
+	CXL_KV_OP(CXL_KV_IOC_HEADS_READ, cxl_kv_heads_read, cxl_kv_state_read, out,
+		  RESERVED(cxl_kv_state_read), MANAGER),
+	CXL_KV_OP(CXL_KV_IOC_SLOTS_READ, cxl_kv_slots_read, cxl_kv_state_read, out,
+		  RESERVED(cxl_kv_state_read), MANAGER),
+	CXL_KV_OP(CXL_KV_IOC_SAMPLE_SET, cxl_kv_sample_set, cxl_kv_sample_set, budget_permil,
+		  .flags = CXL_KV_SAMPLE_FLUSH_TLB, MANAGER),
 };
 
 /* Copies the answer back, as much of it as the caller's structure has. */
@@ -98,8 +113,7 @@ static int check_cmd(const struct cxl_kv_op *op, const struct cxl_kv_cmd *cmd)
 {
 	const u32 *words = cmd->buf;
 
-	/* No command has a flag yet. */
-	if (words[1])
+	if (words[1] & ~op->flags)
 		return -EOPNOTSUPP;
 	if (op->reserved_off && words[op->reserved_off / sizeof(u32)])
 		return -EOPNOTSUPP;
@@ -178,6 +192,7 @@ static const struct file_operations cxl_kv_fops = {
 	.unlocked_ioctl = cxl_kv_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.poll = cxl_kv_manager_poll,
+	.mmap = cxl_kv_ring_mmap,
 };
 
 static struct miscdevice cxl_kv_misc = {
@@ -191,9 +206,12 @@ static int __init cxl_kv_init(void)
 {
 	int ret;
 
-	ret = cxl_kv_sysfs_init();
+	ret = cxl_kv_sample_init();
 	if (ret)
 		return ret;
+	ret = cxl_kv_sysfs_init();
+	if (ret)
+		goto err_sample;
 	ret = misc_register(&cxl_kv_misc);
 	if (ret)
 		goto err_sysfs;
@@ -208,6 +226,8 @@ err_misc:
 	misc_deregister(&cxl_kv_misc);
 err_sysfs:
 	cxl_kv_sysfs_exit();
+err_sample:
+	cxl_kv_sample_exit();
 	return ret;
 }
 
@@ -217,6 +237,7 @@ static void __exit cxl_kv_exit(void)
 	cxl_kv_nodes_exit();
 	misc_deregister(&cxl_kv_misc);
 	cxl_kv_sysfs_exit();
+	cxl_kv_sample_exit();
 }
 
 module_init(cxl_kv_init);

@@ -74,12 +74,32 @@ int cxl_kv_manager_attach(struct cxl_kv_cmd *cmd)
 	return ret;
 }
 
+/* Not under the registry lock: stopping waits for a pass, which may wait for the mmap_lock. */
+static void stop_sampling(void)
+{
+	struct cxl_kv_arena *arena;
+	unsigned long id = 0;
+
+	do {
+		mutex_lock(&registry->lock);
+		arena = xa_find_after(&registry->arenas, &id, ULONG_MAX, XA_PRESENT);
+		if (arena)
+			get_device(&arena->dev);
+		mutex_unlock(&registry->lock);
+		if (arena) {
+			cxl_kv_sampler_stop(arena, false);
+			put_device(&arena->dev);
+		}
+	} while (arena);
+}
+
 void cxl_kv_manager_close(struct cxl_kv_file *file)
 {
 	struct cxl_kv_arena *arena, *next;
 
 	if (!cxl_kv_is_manager(file))
 		return;
+	stop_sampling();
 	mutex_lock(&registry->lock);
 	list_for_each_entry_safe(arena, next, &registry->events, event_link)
 		unqueue_event(arena);

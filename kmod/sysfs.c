@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/class/cxl_kv: the module's version, a directory for each node and one
- * for each arena. One value a file; bytes, decimal unless it is an address.
+ * /sys/class/cxl_kv: the module's version and a directory for each node. Arenas:
+ * sysfs_arena.c. One value a file; bytes, decimal unless it is an address.
  */
 #include <linux/device.h>
 #include <linux/memory-tiers.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
-#include <linux/pid.h>
-#include <linux/slab.h>
 #include <linux/sysfs.h>
 
 #include "internal.h"
+#include "sysfs.h"
 
 static ssize_t version_show(const struct class *class, const struct class_attribute *attr,
 			    char *buf)
@@ -26,25 +25,16 @@ static struct attribute *class_attrs[] = {
 };
 ATTRIBUTE_GROUPS(class);
 
-static const struct class cxl_kv_class = {
+const struct class cxl_kv_class = {
 	.name = "cxl_kv",
 	.class_groups = class_groups,
 };
 
-#define SHOW(_name, _type, _fmt, _value)                                                           \
-	static ssize_t _name##_show(struct device *dev, struct device_attribute *attr, char *buf)  \
-	{                                                                                          \
-		const _type *it = container_of(dev, _type, dev);                                   \
-												   \
-		return sysfs_emit(buf, _fmt "\n", _value);                                         \
-	}                                                                                          \
-	static DEVICE_ATTR_RO(_name)
-
-/* Nodes. */
-SHOW(base, struct cxl_kv_node, "%#llx", it->base);
-SHOW(size_bytes, struct cxl_kv_node, "%llu", it->size_bytes);
-SHOW(adistance_source, struct cxl_kv_node, "%s", it->adistance_source);
-SHOW(origin, struct cxl_kv_node, "%s", it->origin == CXL_KV_NODE_ADDED ? "added" : "adopted");
+CXL_KV_SHOW(base, struct cxl_kv_node, "%#llx", it->base);
+CXL_KV_SHOW(size_bytes, struct cxl_kv_node, "%llu", it->size_bytes);
+CXL_KV_SHOW(adistance_source, struct cxl_kv_node, "%s", it->adistance_source);
+CXL_KV_SHOW(origin, struct cxl_kv_node, "%s",
+	    it->origin == CXL_KV_NODE_ADDED ? "added" : "adopted");
 
 static ssize_t adistance_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
@@ -115,63 +105,6 @@ static const struct device_type node_type = {
 	.release = node_release,
 };
 
-/* Arenas. */
-SHOW(nr_slots, struct cxl_kv_arena, "%u", it->geometry.nr_slots);
-SHOW(nr_layers, struct cxl_kv_arena, "%u", it->geometry.nr_layers);
-SHOW(nr_kv_heads, struct cxl_kv_arena, "%u", it->geometry.nr_kv_heads);
-SHOW(head_dim, struct cxl_kv_arena, "%u", it->geometry.head_dim);
-SHOW(elem_bytes, struct cxl_kv_arena, "%u", it->geometry.elem_bytes);
-SHOW(tokens_per_block, struct cxl_kv_arena, "%u", it->geometry.tokens_per_block);
-SHOW(tokens_per_slot, struct cxl_kv_arena, "%u", it->geometry.tokens_per_slot);
-SHOW(block_bytes, struct cxl_kv_arena, "%u", it->geometry.block_bytes);
-SHOW(nr_blocks, struct cxl_kv_arena, "%u", it->nr_blocks);
-/* As init's pid namespace numbers it, like everything in sysfs. */
-SHOW(pid, struct cxl_kv_arena, "%d", pid_nr(it->pid));
-
-static struct attribute *arena_attrs[] = {
-	&dev_attr_pid.attr,
-	&dev_attr_nr_blocks.attr,
-	NULL,
-};
-
-static struct attribute *geometry_attrs[] = {
-	&dev_attr_nr_slots.attr,
-	&dev_attr_nr_layers.attr,
-	&dev_attr_nr_kv_heads.attr,
-	&dev_attr_head_dim.attr,
-	&dev_attr_elem_bytes.attr,
-	&dev_attr_tokens_per_block.attr,
-	&dev_attr_tokens_per_slot.attr,
-	&dev_attr_block_bytes.attr,
-	NULL,
-};
-
-static const struct attribute_group arena_group = {
-	.attrs = arena_attrs,
-};
-
-static const struct attribute_group geometry_group = {
-	.name = "geometry",
-	.attrs = geometry_attrs,
-};
-
-static const struct attribute_group *arena_groups[] = {
-	&arena_group,
-	&geometry_group,
-	NULL,
-};
-
-static void arena_release(struct device *dev)
-{
-	cxl_kv_arena_free(container_of(dev, struct cxl_kv_arena, dev));
-}
-
-static const struct device_type arena_type = {
-	.name = "cxl_kv_arena",
-	.groups = arena_groups,
-	.release = arena_release,
-};
-
 int cxl_kv_sysfs_add_node(struct cxl_kv_node *node)
 {
 	int ret;
@@ -185,19 +118,6 @@ int cxl_kv_sysfs_add_node(struct cxl_kv_node *node)
 	if (ret)
 		put_device(&node->dev);
 	return ret;
-}
-
-int cxl_kv_sysfs_add_arena(struct cxl_kv_arena *arena)
-{
-	int ret;
-
-	device_initialize(&arena->dev);
-	arena->dev.class = &cxl_kv_class;
-	arena->dev.type = &arena_type;
-	/* They come and go with processes: nothing for udev. */
-	dev_set_uevent_suppress(&arena->dev, true);
-	ret = dev_set_name(&arena->dev, "arena%u", arena->id);
-	return ret ?: device_add(&arena->dev);
 }
 
 int cxl_kv_sysfs_init(void)

@@ -220,11 +220,25 @@ enum {
 	CXL_KV_CMD_NEXT_EVENT = 0x04,
 	CXL_KV_CMD_ARENA_GET = 0x05,
 	CXL_KV_CMD_ARENA_SET_KEY = 0x06,
+	CXL_KV_CMD_HINT = 0x07,
+	CXL_KV_CMD_HINTS_READ = 0x08,
+	CXL_KV_CMD_HEADS_READ = 0x09,
+	CXL_KV_CMD_SLOTS_READ = 0x0a,
+	CXL_KV_CMD_SAMPLE_SET = 0x0b,
 };
 
 /* Limits on arenas: of one open file, and of the module. */
 #define CXL_KV_MAX_ARENAS_PER_FILE	16
 #define CXL_KV_MAX_ARENAS		1024
+
+/* Most hints in one call of CXL_KV_IOC_HINT or CXL_KV_IOC_HINTS_READ. */
+#define CXL_KV_MAX_HINTS		4096
+
+/* What a module can do, in cxl_kv_info.features. */
+#define CXL_KV_FEATURE_HINTS		(1ull << 0)	/* CXL_KV_IOC_HINT, rings */
+#define CXL_KV_FEATURE_SAMPLE_ACCESSED	(1ull << 1)	/* CXL_KV_SAMPLE_ACCESSED */
+#define CXL_KV_FEATURE_SAMPLE_REFAULT	(1ull << 2)	/* CXL_KV_SAMPLE_REFAULT */
+#define CXL_KV_FEATURE_FLUSH_TLB	(1ull << 3)	/* CXL_KV_SAMPLE_FLUSH_TLB */
 
 /**
  * struct cxl_kv_info - ioctl(CXL_KV_IOC_INFO)
@@ -407,5 +421,179 @@ struct cxl_kv_arena_set_key {
 	__aligned_u64 key;
 };
 #define CXL_KV_IOC_ARENA_SET_KEY _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_ARENA_SET_KEY)
+
+/**
+ * struct cxl_kv_hints - ioctl(CXL_KV_IOC_HINT)
+ * @size: sizeof(struct cxl_kv_hints)
+ * @flags: must be zero
+ * @arena: one that this process registered on this open file
+ * @nr: number of hints, at most CXL_KV_MAX_HINTS
+ * @hints: pointer to @nr struct cxl_kv_hint
+ * @nr_taken: out, also on an error: hints taken, from the first
+ * @reserved: must be zero
+ *
+ * The same as putting them into the ring, at the price of a system call. EINVAL
+ * at the first hint that is not valid; those before it are taken.
+ */
+struct cxl_kv_hints {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 nr;
+	__aligned_u64 hints;
+	__u32 nr_taken;
+	__u32 reserved;
+};
+#define CXL_KV_IOC_HINT _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_HINT)
+
+/**
+ * struct cxl_kv_hints_read - ioctl(CXL_KV_IOC_HINTS_READ), manager only
+ * @size: sizeof(struct cxl_kv_hints_read)
+ * @flags: must be zero
+ * @arena: number of the arena
+ * @nr: in: room at @hints, at most CXL_KV_MAX_HINTS; out: hints written there
+ * @hints: pointer to room for @nr struct cxl_kv_hint
+ * @nr_taken: out: valid hints so far, by ring and ioctl
+ * @nr_bad: out: entries of the ring so far that were refused
+ * @nr_lost: out: valid hints so far that this queue had no room for
+ * @nr_dropped: out: what the client says it could not place, as of now
+ * @reserved: must be zero
+ *
+ * Takes the oldest hints, from both ways; each is valid for the geometry. The
+ * module keeps up to 1024 of them for an arena beside those in its ring; what
+ * comes on top is lost for this stream, but counts in the state of heads and
+ * sessions. Never waits: @nr is 0 when there are none.
+ */
+struct cxl_kv_hints_read {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 nr;
+	__aligned_u64 hints;
+	__aligned_u64 nr_taken;
+	__aligned_u64 nr_bad;
+	__aligned_u64 nr_lost;
+	__u32 nr_dropped;
+	__u32 reserved;
+};
+#define CXL_KV_IOC_HINTS_READ _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_HINTS_READ)
+
+/**
+ * struct cxl_kv_head - what the module knows of a head
+ * @score: moving average of the SCORE hints of its blocks, a fifth for each new
+ *	one; CXL_KV_SCORE_ONE = 1.0
+ * @priority: of its last PIN that has not expired, else CXL_KV_DEFAULT_PRIORITY
+ * @pin_ms: what is left of that PIN's lifetime; 0 = no PIN, or one without end
+ * @nr_hints: hints that named it
+ * @touched_pages: pages that sampling found touched, one more each time
+ * @written_pages: of these, written
+ */
+struct cxl_kv_head {
+	__u16 score;
+	__u8 priority;
+	/* private: */
+	__u8 reserved;
+	/* public: */
+	__u32 pin_ms;
+	__aligned_u64 nr_hints;
+	__aligned_u64 touched_pages;
+	__aligned_u64 written_pages;
+};
+
+#define CXL_KV_PHASE_PREFILL	0
+#define CXL_KV_PHASE_DECODE	1
+#define CXL_KV_PHASE_UNKNOWN	255
+
+/**
+ * struct cxl_kv_slot - what the module knows of a session
+ * @position: of its last POSITION hint
+ * @phase: of its last PHASE hint, CXL_KV_PHASE_UNKNOWN before the first
+ * @parked: 1 after PARK, 0 after WAKE and at first
+ * @nr_hints: hints that named it
+ */
+struct cxl_kv_slot {
+	__u32 position;
+	__u8 phase;
+	__u8 parked;
+	/* private: */
+	__u8 reserved[2];
+	/* public: */
+	__aligned_u64 nr_hints;
+};
+
+/**
+ * struct cxl_kv_state_read - ioctl(CXL_KV_IOC_HEADS_READ), ioctl(CXL_KV_IOC_SLOTS_READ),
+ *	manager only
+ * @size: sizeof(struct cxl_kv_state_read)
+ * @flags: must be zero
+ * @arena: number of the arena
+ * @first: first head or session
+ * @nr: in: room at @out; out: entries written, fewer at the end
+ * @reserved: must be zero
+ * @out: pointer to room for @nr struct cxl_kv_head or struct cxl_kv_slot
+ *
+ * The state that hints and samples have left, for a manager that starts.
+ */
+struct cxl_kv_state_read {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 first;
+	__u32 nr;
+	__u32 reserved;
+	__aligned_u64 out;
+};
+#define CXL_KV_IOC_HEADS_READ _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_HEADS_READ)
+#define CXL_KV_IOC_SLOTS_READ _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_SLOTS_READ)
+
+/**
+ * enum cxl_kv_sample_way - how accesses are sampled
+ * @CXL_KV_SAMPLE_OFF: not at all
+ * @CXL_KV_SAMPLE_ACCESSED: read and clear the accessed bits of the client's
+ *	page tables
+ * @CXL_KV_SAMPLE_REFAULT: unmap one page of each block, from every process; the
+ *	fault that maps it again is the access. With a userfaultfd registered for
+ *	minor faults each costs an event for the manager, and a page that the
+ *	manager had locked is no longer until it touches it
+ */
+enum cxl_kv_sample_way {
+	CXL_KV_SAMPLE_OFF = 0,
+	CXL_KV_SAMPLE_ACCESSED = 1,
+	CXL_KV_SAMPLE_REFAULT = 2,
+};
+
+#define CXL_KV_SAMPLE_FLUSH_TLB		(1u << 0)
+#define CXL_KV_SAMPLE_MIN_INTERVAL_MS	10
+#define CXL_KV_SAMPLE_MAX_INTERVAL_MS	60000
+
+/**
+ * struct cxl_kv_sample_set - ioctl(CXL_KV_IOC_SAMPLE_SET), manager only
+ * @size: sizeof(struct cxl_kv_sample_set)
+ * @flags: CXL_KV_SAMPLE_FLUSH_TLB, for CXL_KV_SAMPLE_ACCESSED: flush the TLB
+ *	after bits were cleared. Without it an access through a translation that
+ *	is still cached is not seen, and writes are not told from reads: dirty
+ *	bits can only be cleared with it. Emulators see next to nothing without
+ * @arena: number of the arena
+ * @way: enum cxl_kv_sample_way
+ * @interval_ms: time between passes over the arena,
+ *	CXL_KV_SAMPLE_MIN_INTERVAL_MS to CXL_KV_SAMPLE_MAX_INTERVAL_MS
+ * @budget_permil: CPU time for it, in thousandths of one CPU, 1 to 1000. A pass
+ *	that takes longer is spread over several intervals
+ *
+ * Takes effect at once and ends with the manager. Each pass reports through
+ * the tracepoint cxl_kv:cxl_kv_access, for 64 pages that begin at a multiple of
+ * 64: number of the arena, first page, a mask of touched pages, a mask of
+ * written ones, process. Both ways see accesses by CPUs only. With
+ * CXL_KV_SAMPLE_OFF the other fields must be zero.
+ */
+struct cxl_kv_sample_set {
+	__u32 size;
+	__u32 flags;
+	__u32 arena;
+	__u32 way;
+	__u32 interval_ms;
+	__u32 budget_permil;
+};
+#define CXL_KV_IOC_SAMPLE_SET _IO(CXL_KV_IOC_TYPE, CXL_KV_CMD_SAMPLE_SET)
 
 #endif /* _UAPI_LINUX_CXL_KV_H */
