@@ -158,7 +158,7 @@ $(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
 
-$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC))
+$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(B)/obj/selftests/lib/tap_main.o
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ -lgtest -lnuma -lpthread

@@ -10,8 +10,7 @@
 using namespace cxlkv;
 using namespace cxlkv::test;
 
-namespace
-{
+namespace {
 
 [[maybe_unused]] auto *const environment = testing::AddGlobalTestEnvironment(new ModuleLoaded);
 
@@ -81,6 +80,36 @@ const Command commands[] = {
 		 arg.arena = world.arena;
 		 return bytes_of(arg);
 	 }},
+	{"Hint", CXL_KV_IOC_HINT, Who::Client, offsetof(cxl_kv_hints, reserved),
+	 [](World &world) {
+		 cxl_kv_hints arg{};
+		 arg.arena = world.arena;
+		 return bytes_of(arg);
+	 }},
+	{"HintsRead", CXL_KV_IOC_HINTS_READ, Who::Manager, offsetof(cxl_kv_hints_read, reserved),
+	 [](World &world) {
+		 cxl_kv_hints_read arg{};
+		 arg.arena = world.arena;
+		 return bytes_of(arg);
+	 }},
+	{"HeadsRead", CXL_KV_IOC_HEADS_READ, Who::Manager, offsetof(cxl_kv_state_read, reserved),
+	 [](World &world) {
+		 cxl_kv_state_read arg{};
+		 arg.arena = world.arena;
+		 return bytes_of(arg);
+	 }},
+	{"SlotsRead", CXL_KV_IOC_SLOTS_READ, Who::Manager, offsetof(cxl_kv_state_read, reserved),
+	 [](World &world) {
+		 cxl_kv_state_read arg{};
+		 arg.arena = world.arena;
+		 return bytes_of(arg);
+	 }},
+	{"SampleSet", CXL_KV_IOC_SAMPLE_SET, Who::Manager, 0,
+	 [](World &world) {
+		 cxl_kv_sample_set arg{};
+		 arg.arena = world.arena;
+		 return bytes_of(arg);
+	 }},
 };
 
 void set_word(Bytes &argument, size_t offset, uint32_t value)
@@ -88,8 +117,7 @@ void set_word(Bytes &argument, size_t offset, uint32_t value)
 	memcpy(argument.data() + offset, &value, sizeof(value));
 }
 
-class EveryIoctl : public testing::TestWithParam<Command>
-{
+class EveryIoctl : public testing::TestWithParam<Command> {
 protected:
 	[[nodiscard]] const Fd &file() const
 	{

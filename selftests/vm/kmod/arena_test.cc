@@ -10,15 +10,13 @@
 using namespace cxlkv;
 using namespace cxlkv::test;
 
-namespace
-{
+namespace {
 
 [[maybe_unused]] auto *const environment = testing::AddGlobalTestEnvironment(new ModuleLoaded);
 
 ino_t inode(int fd)
 {
-	struct stat st {
-	};
+	struct stat st {};
 
 	fstat(fd, &st);
 	return st.st_ino;
@@ -43,8 +41,7 @@ std::pair<uint32_t, uint32_t> take_event(const Fd &manager)
 
 using Event = std::pair<uint32_t, uint32_t>;
 
-class Register : public testing::Test
-{
+class Register : public testing::Test {
 protected:
 	int with(const std::function<void(cxl_kv_arena_register &)> &change)
 	{
@@ -185,8 +182,7 @@ TEST_F(Register, KeepsTheModule)
 	EXPECT_EQ(unload_module(), EAGAIN);
 }
 
-class Manager : public Register
-{
+class Manager : public Register {
 protected:
 	void SetUp() override
 	{
@@ -330,8 +326,7 @@ TEST_F(Manager, SeesTheEndOfAClosedFile)
 }
 
 /* A client in a process of its own, which does @then with its registered arena. */
-class DyingClient : public testing::Test
-{
+class DyingClient : public testing::Test {
 protected:
 	void start(const std::function<void()> &then)
 	{

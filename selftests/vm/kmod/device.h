@@ -26,8 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace cxlkv::test
-{
+namespace cxlkv::test {
 
 inline std::string module_file()
 {
@@ -52,8 +51,7 @@ inline int unload_module()
 
 /* Loads the module; at the end nothing may be left that keeps it, once the last processes are gone.
  */
-class ModuleLoaded : public testing::Environment
-{
+class ModuleLoaded : public testing::Environment {
 	void SetUp() override { ASSERT_EQ(load_module(""), 0) << module_file(); }
 	void TearDown() override
 	{
@@ -136,6 +134,19 @@ struct ArenaParts {
 		arg.uffd = uffd.get();
 		arg.table_fd = table.get();
 		return arg;
+	}
+
+	/* With a ring of @entries; 0 or errno. */
+	int register_with_ring(const Fd &device, uint32_t entries, uint32_t *number,
+			       uint64_t *offset) const
+	{
+		cxl_kv_arena_register arg = argument();
+
+		arg.ring_entries = entries;
+		int error = call(device, CXL_KV_IOC_ARENA_REGISTER, &arg);
+		*number = arg.arena;
+		*offset = arg.ring_offset;
+		return error;
 	}
 
 	/* 0 or errno; @number gets the arena's. */

@@ -12,15 +12,13 @@
 using namespace cxlkv;
 using namespace cxlkv::test;
 
-namespace
-{
+namespace {
 
 constexpr size_t bytes = 48u << 20;
 constexpr char class_dir[] = "/sys/class/cxl_kv/node1/";
 
 /* A process with memory on node 1: fills, says so, waits, then checks what it wrote. */
-class Holder
-{
+class Holder {
 public:
 	explicit Holder(bool with_arena)
 	{
