@@ -4,6 +4,7 @@
 
 #include <linux/capability.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <vector>
 
@@ -222,6 +223,17 @@ TEST_F(Manager, NeedsACapability)
 
 			  syscall(SYS_capset, &header, none);
 			  return attach(device);
+		  }),
+		  EPERM);
+}
+
+TEST_F(Manager, NeedsItInTheInitialUserNamespace)
+{
+	manager.reset();
+	EXPECT_EQ(in_child([&] {
+			  Fd device = open_device();
+
+			  return unshare(CLONE_NEWUSER) ? errno : attach(device);
 		  }),
 		  EPERM);
 }

@@ -3,6 +3,7 @@
  * reads. */
 #include "vm/kmod/device.h"
 
+#include <chrono>
 #include <vector>
 
 using namespace cxlkv;
@@ -224,6 +225,27 @@ TEST_F(Hints, ThatTheManagerDoesNotReadAreCountedAndStillApplied)
 	EXPECT_EQ(counters.nr_lost, 476u);
 	EXPECT_EQ(slots()[0].position, 99u);
 	EXPECT_EQ(read_file(dir + "/hints/lost"), "476");
+}
+
+/* What a hint costs, as ratios within this guest; nothing is asserted. */
+TEST_F(Hints, CostByBatchAndByCall)
+{
+	const std::vector<cxl_kv_hint> batch(256, session_hint(CXL_KV_HINT_POSITION, 0, 1)),
+		one(1, batch[0]);
+	auto time_ns = [](const std::function<void()> &work) {
+		auto start = std::chrono::steady_clock::now();
+		for (int i = 0; i < 20; i++)
+			work();
+		return static_cast<double>((std::chrono::steady_clock::now() - start).count()) / 20;
+	};
+	double by_call = time_ns([&] {
+		for (int i = 0; i < 256; i++)
+			send(one);
+	});
+	double by_batch = time_ns([&] { send(batch); });
+
+	printf("# 256 hints: by call %.0f us, in a batch %.0f us, 1/%.1f\n", by_call / 1000,
+	       by_batch / 1000, by_call / by_batch);
 }
 
 TEST_F(Hints, LeaveStateForTheNextManager)
