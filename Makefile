@@ -158,10 +158,10 @@ $(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
 
-$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(B)/obj/selftests/lib/tap_main.o
+$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC)) $(LIBDAEMON)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ -lgtest -lnuma -lpthread
+	$(Q)$(TEST_LINK) -lgtest
 
 $(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(call obj,$(filter-out %/tap_main.cc,$(TESTLIB_SRC))) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)

@@ -23,6 +23,14 @@ uint64_t now_ns()
 	return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+/* move_pages does not say why a page stayed. A node keeps a little for itself below its watermarks. */
+bool is_full(int node, uint64_t bytes)
+{
+	long long free = 0, size = numa_node_size64(node, &free);
+
+	return size > 0 && free < size / 64 + static_cast<long long>(bytes);
+}
+
 size_t page_bytes()
 {
 	static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -184,20 +192,19 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr, batch.status.data(), 0) < 0)
 			std::fill(batch.status.begin(), batch.status.end(), kUntouched);
 	}
-	bool full = move_errno == ENOMEM;
+	size_t nr_failed = 0;
 	for (size_t i = 0; i < batch.blocks.size(); i++) {
 		size_t there = 0;
-		for (size_t p = 0; p < pages_per_block; p++) {
+		for (size_t p = 0; p < pages_per_block; p++)
 			there += batch.status[i * pages_per_block + p] == node;
-			full |= batch.status[i * pages_per_block + p] == -ENOMEM;
-		}
 		counters.moved += there;
-		counters.failed += pages_per_block - there;
+		nr_failed += pages_per_block - there;
 		counters.bytes += there * page;
 		if (there == pages_per_block)
 			arena.set_where(batch.blocks[i], &counters == &promote ? Where::Hot : Where::Warm);
 	}
-	if (full)
+	counters.failed += nr_failed;
+	if (nr_failed && is_full(node, nr_failed * page))
 		nr_no_space++;
 }
 

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The mover between the two nodes of the guest: nothing lost, every page accounted for. */
+#include "sys/mover.h"
+
+#include "lib/arena_client.h"
+#include "sys/uffd.h"
+
+#include <condition_variable>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <liburing.h>
+#include <numa.h>
+#include <numaif.h>
+#include <thread>
+
+namespace cxlkv::test {
+
+namespace {
+
+constexpr int kHot = 0, kWarm = 1;
+constexpr const char *kRemove = "/sys/class/cxl_kv/node1/remove";
+
+/* An arena whose blocks are all there and hot, and a mover with a thread of its own. */
+class MoverTest : public testing::Test {
+protected:
+	void SetUp() override
+	{
+		if (numa_node_size64(kWarm, nullptr) <= 0)
+			GTEST_SKIP() << "node 1 has no memory";
+	}
+
+	void make(uint32_t nr_blocks, uint64_t bytes_per_s = 1ull << 40)
+	{
+		auto client = ArenaClient::create(small_geometry(nr_blocks));
+		ASSERT_TRUE(client) << client.error().what;
+		client_ = std::move(*client);
+		ASSERT_EQ(uffd::zeropage(client_->own_files().uffd.get(), reinterpret_cast<uint64_t>(client_->base()),
+					 client_->geometry.bytes()), 0);
+		auto arena = client_->arena(1, 1);
+		ASSERT_TRUE(arena) << arena.error().what;
+		arena_ = *arena;
+		for (uint32_t block = 0; block < nr_blocks; block++) {
+			arena_->publish(block, CXL_KV_RESIDENT);
+			arena_->set_where(block, Where::Hot);
+		}
+		mover_ = std::make_unique<Mover>(MoverOptions{{kHot}, {kWarm}, bytes_per_s});
+		thread_ = std::thread([this] { mover_->run(); });
+	}
+
+	void TearDown() override
+	{
+		if (mover_)
+			mover_->stop();
+		if (thread_.joinable())
+			thread_.join();
+	}
+
+	/* Orders everything and waits for the mover's word. */
+	void move_all(bool promote)
+	{
+		std::mutex mutex;
+		std::condition_variable changed;
+		bool done = false;
+		Extent all{1, 0, arena_->geometry.nr_blocks()};
+		ASSERT_TRUE(mover_->submit({arena_, all, promote, [&] {
+						    std::lock_guard lock(mutex);
+						    done = true;
+						    changed.notify_one();
+					    }}));
+		std::unique_lock lock(mutex);
+		ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(120), [&] { return done; }));
+	}
+
+	/* Pages of the arena on the node, as the kernel says. */
+	uint64_t pages_on(int node)
+	{
+		uint64_t count = 0;
+		for (uint64_t at = 0; at < arena_->geometry.bytes(); at += uffd::page_bytes) {
+			void *page = client_->base() + at;
+			int status = -1;
+			if (!move_pages(0, 1, &page, nullptr, &status, 0))
+				count += status == node;
+		}
+		return count;
+	}
+
+	static void expect_identity(const MoveCounters &c)
+	{
+		EXPECT_EQ(c.attempted.load(), c.moved + c.failed + c.skipped);
+	}
+
+	std::unique_ptr<ArenaClient> client_;
+	std::shared_ptr<Arena> arena_;
+	std::unique_ptr<Mover> mover_;
+	std::thread thread_;
+};
+
+/* Every word of its blocks counts up; a lost write shows as a word that is behind. */
+class Writer {
+public:
+	Writer(ArenaClient &client, uint32_t first, uint32_t nr) : client_(client), first_(first), nr_(nr)
+	{
+		for (uint32_t block = first; block < first + nr; block++)
+			client.fill(block, 0);
+		thread_ = std::thread([this] { run(); });
+	}
+	uint64_t finish()
+	{
+		stop_ = true;
+		thread_.join();
+		return wrong_;
+	}
+	std::atomic<uint64_t> rounds{0};
+
+private:
+	void run()
+	{
+		for (uint32_t round = 0; !stop_; round++, rounds++)
+			for (uint32_t block = first_; block < first_ + nr_ && !stop_; block++) {
+				wrong_ += client_.nr_wrong(block, last(block));
+				last_[block - first_] = static_cast<uint16_t>(round + 1);
+				client_.fill(block, last(block));
+			}
+	}
+	uint32_t last(uint32_t block) { return last_[block - first_]; }
+
+	ArenaClient &client_;
+	uint32_t first_, nr_;
+	std::vector<uint16_t> last_ = std::vector<uint16_t>(nr_, 0);
+	std::atomic<bool> stop_{false};
+	uint64_t wrong_ = 0;
+	std::thread thread_;
+};
+
+} // namespace
+
+TEST_F(MoverTest, writes_survive_a_hundred_moves_there_and_back)
+{
+	make(256); /* 16 MiB */
+	Writer low(*client_, 0, 128), high(*client_, 128, 128);
+
+	for (int round = 0; round < 100 && !HasFatalFailure(); round++) {
+		move_all(false);
+		move_all(true);
+	}
+	uint64_t wrong = low.finish() + high.finish();
+	EXPECT_EQ(wrong, 0u);
+	EXPECT_GT(low.rounds + high.rounds, 2u);
+	expect_identity(mover_->promote);
+	expect_identity(mover_->demote);
+	/* Concurrent writers make the kernel give up on a page now and then, not on most. */
+	EXPECT_GT(mover_->demote.moved.load(), 100u * 4096 / 2);
+}
+
+TEST_F(MoverTest, a_pinned_page_stays_and_is_counted_and_the_other_511_move)
+{
+	make(32); /* 512 pages */
+	io_uring ring;
+	ASSERT_EQ(io_uring_queue_init(4, &ring, 0), 0);
+	iovec pin{client_->base() + 7 * uffd::page_bytes, uffd::page_bytes};
+	ASSERT_EQ(io_uring_register_buffers(&ring, &pin, 1), 0);
+
+	move_all(false);
+	EXPECT_EQ(mover_->demote.attempted.load(), 512u);
+	EXPECT_EQ(mover_->demote.moved.load(), 511u);
+	EXPECT_EQ(mover_->demote.failed.load(), 1u);
+	EXPECT_EQ(pages_on(kWarm), 511u);
+	/* The block of the pinned page counts as where it was, so that the policy can back off. */
+	EXPECT_EQ(arena_->where(0), Where::Hot);
+	EXPECT_EQ(arena_->where(1), Where::Warm);
+
+	io_uring_queue_exit(&ring);
+	expect_identity(mover_->demote);
+}
+
+TEST_F(MoverTest, leased_and_busy_blocks_are_skipped)
+{
+	make(8);
+	client_->lease(3);
+	ASSERT_TRUE(arena_->try_busy(5));
+	move_all(false);
+	EXPECT_EQ(mover_->demote.skipped.load(), 2u * 16);
+	EXPECT_EQ(mover_->demote.moved.load(), 6u * 16);
+	EXPECT_EQ(arena_->where(3), Where::Hot);
+	EXPECT_EQ(arena_->where(5), Where::Hot);
+	expect_identity(mover_->demote);
+}
+
+TEST_F(MoverTest, a_hole_that_the_client_punched_fails_and_makes_no_page)
+{
+	make(8);
+	ASSERT_EQ(fallocate(client_->own_files().memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			    static_cast<off_t>(2) * client_->geometry.block_bytes, client_->geometry.block_bytes), 0);
+	move_all(false);
+	EXPECT_EQ(mover_->demote.failed.load(), 16u);
+	EXPECT_EQ(client_->resident_bytes(), 7u * client_->geometry.block_bytes);
+	expect_identity(mover_->demote);
+}
+
+TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
+{
+	make(256);
+	client_->fill(200, 9);
+	/* Fill node 1. PREFERRED spills over to node 0 instead of having us killed. */
+	long long free = 0, size = numa_node_size64(kWarm, &free);
+	auto bytes = static_cast<size_t>(free + size / 16);
+	void *filler = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(filler, MAP_FAILED);
+	unsigned long mask = 1ul << kWarm;
+	ASSERT_EQ(mbind(filler, bytes, MPOL_PREFERRED, &mask, 8 * sizeof(mask), 0), 0);
+	for (size_t at = 0; at < bytes && free > (4 << 20); at += uffd::page_bytes) {
+		static_cast<volatile char *>(filler)[at] = 1;
+		if (at % (1 << 20) == 0)
+			numa_node_size64(kWarm, &free);
+	}
+	move_all(false);
+	munmap(filler, bytes);
+	EXPECT_GT(mover_->demote.failed.load(), 0u);
+	EXPECT_GT(mover_->nr_no_space.load(), 0u);
+	EXPECT_EQ(client_->nr_wrong(200, 9), 0u);
+	expect_identity(mover_->demote);
+}
+
+TEST_F(MoverTest, huge_pages_asked_for_by_the_host_do_not_reach_the_arena)
+{
+	const char *knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+	std::ofstream(knob) << "always";
+	make(64); /* 4 MiB, aligned or not */
+	move_all(false);
+	std::ofstream(knob) << "never";
+	EXPECT_EQ(mover_->demote.moved.load(), 64u * 16);
+	EXPECT_EQ(pages_on(kWarm), 64u * 16);
+}
+
+TEST_F(MoverTest, the_limit_holds_within_five_percent)
+{
+	constexpr uint64_t rate = 8 << 20; /* bytes a second: slow enough for any machine */
+	make(64, rate); /* 4 MiB a pass */
+	auto begin = std::chrono::steady_clock::now();
+	for (int i = 0; i < 4; i++) {
+		move_all(false);
+		move_all(true);
+	}
+	double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+	uint64_t bytes = mover_->demote.bytes + mover_->promote.bytes;
+	/* The last pass is paid for by the next one, which never comes. */
+	EXPECT_LE(static_cast<double>(bytes - (4 << 20)) / seconds, rate * 1.05);
+}
+
+TEST_F(MoverTest, a_node_that_is_removed_in_mid_run_loses_nothing)
+{
+	if (access(kRemove, W_OK))
+		GTEST_SKIP() << "node 1 is not the module's to remove";
+	make(256);
+	Writer writer(*client_, 0, 256);
+	std::atomic<bool> stop{false};
+	std::thread back_and_forth([&] {
+		while (!stop) {
+			move_all(false);
+			move_all(true);
+		}
+	});
+	while (mover_->promote.moved < 4096)
+		std::this_thread::yield();
+	bool removed = false;
+	for (int tries = 0; tries < 50 && !removed; tries++) {
+		std::ofstream remove(kRemove);
+		remove << "1" << std::flush;
+		removed = remove.good();
+	}
+	EXPECT_TRUE(removed);
+	stop = true;
+	back_and_forth.join();
+	move_all(false); /* to a node that is gone */
+	EXPECT_EQ(writer.finish(), 0u);
+	EXPECT_GT(mover_->demote.failed.load(), 0u);
+	EXPECT_EQ(pages_on(kHot), 4096u);
+	expect_identity(mover_->demote);
+	expect_identity(mover_->promote);
+}
+
+} // namespace cxlkv::test
