@@ -116,6 +116,12 @@ std::unique_ptr<KmodDevice> attach_module(std::vector<std::string> &warnings)
 	return nullptr;
 }
 
+KmodDevice::Sampling sampling_of(const Options &options)
+{
+	return {options.sampling.way == "refault" ? CXL_KV_SAMPLE_REFAULT : CXL_KV_SAMPLE_ACCESSED,
+		options.sampling.interval_ms, options.sampling.cpu_permil, options.sampling.flush_tlb};
+}
+
 /* BPF programs go into the kernel only where the module is there to feed them, or where asked for. */
 std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
 {
@@ -154,12 +160,12 @@ Result<> run(const Options &options)
 	std::unique_ptr<KmodDevice> module = attach_module(warnings);
 	std::unique_ptr<Sampler> sampler = make_sampler(options, module != nullptr);
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler,
-			    placement);
+			    placement, module.get());
 	(*faults)->on_want_room([&] { policy.kick(); });
 	timespec start{};
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	std::function<nlohmann::json()> status;
-	Registry registry(arenas, **faults, policy, *sampler, placement, std::move(module));
+	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options));
 	Control control({**socket, arenas, **faults, policy, registry, placement, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, mover, *sampler, control.wakes_ns,

@@ -153,6 +153,15 @@ std::vector<Key> all_keys()
 		number("cold", "orphan_grace_s", 1, 86400, U32([](Options &o) -> auto & { return o.cold.orphan_grace_s; })),
 		number("mover", "max_MBps", 1, 1000000, U32([](Options &o) -> auto & { return o.mover.max_MBps; })),
 		text("sampling", "source", {"auto", "pmu", "off"}, [](Options &o) -> auto & { return o.sampling.source; }),
+		text("sampling", "way", {"accessed", "refault"}, [](Options &o) -> auto & { return o.sampling.way; }),
+		number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS, CXL_KV_SAMPLE_MAX_INTERVAL_MS, U32([](Options &o) -> auto & { return o.sampling.interval_ms; })),
+		number("sampling", "cpu_permil", 1, 1000, U32([](Options &o) -> auto & { return o.sampling.cpu_permil; })),
+		{"sampling", "flush_tlb", "true or false",
+		 [](Options &o, const toml::node &node) {
+			 auto value = node.value<bool>();
+			 o.sampling.flush_tlb = value.value_or(false);
+			 return value.has_value();
+		 }},
 		text("policy", "preset", {"adaptive", "paper"}, [](Options &o) -> auto & { return o.policy.preset; }),
 		number("policy", "alpha", 0.0001, 1, F64([](Options &o) -> auto & { return o.policy.alpha; })),
 		number("policy", "decay_steps", 1, 1e9, F64([](Options &o) -> auto & { return o.policy.decay_steps; })),

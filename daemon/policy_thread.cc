@@ -24,9 +24,9 @@ uint64_t now_ms()
 
 PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
 			   FaultServer &faults, Mover &mover, Sampler &sampler,
-			   const Placement &placement)
+			   const Placement &placement, KmodDevice *module)
     : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
-      placement_(placement), policy_(policy)
+      placement_(placement), module_(module), policy_(policy)
 {
 }
 
@@ -59,11 +59,13 @@ void PolicyThread::kick()
 	wake_.notify_all();
 }
 
-void PolicyThread::attach(const std::shared_ptr<Arena> &arena)
+void PolicyThread::attach(const std::shared_ptr<Arena> &arena, const std::vector<cxl_kv_hint> &hints)
 {
 	{
 		std::lock_guard lock(policy_mutex_);
 		policy_.add_arena(arena->options.number, arena->geometry);
+		for (const cxl_kv_hint &known : hints)
+			policy_.hint(arena->options.number, known, now_ms());
 	}
 	recheck(arena, {arena->options.number, 0, arena->geometry.nr_blocks()});
 }
@@ -116,9 +118,13 @@ void PolicyThread::tick()
 
 void PolicyThread::drain_hints(uint64_t now)
 {
-	for (const auto &entry : arenas_.all())
-		for (const cxl_kv_hint &hint : entry->arena->drain_hints(kHintsATick))
-			policy_.hint(entry->arena->options.number, hint, now);
+	for (const auto &entry : arenas_.all()) {
+		Arena &arena = *entry->arena;
+		auto hints = entry->module_id ? arena.accept_hints(module_->read_hints(entry->module_id, kHintsATick))
+					      : arena.drain_hints(kHintsATick);
+		for (const cxl_kv_hint &hint : hints)
+			policy_.hint(arena.options.number, hint, now);
+	}
 }
 
 /* The record is about pages, the policy about blocks: a block is touched when one of its pages is. */

@@ -9,6 +9,7 @@
 #include "arena_table.h"
 #include "core/policy.h"
 #include "sys/fault_server.h"
+#include "sys/kmod_device.h"
 #include "sys/mover.h"
 #include "sys/placement.h"
 #include "sys/sampler.h"
@@ -33,14 +34,15 @@ class PolicyThread {
 public:
 	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
 		     FaultServer &faults, Mover &mover, Sampler &sampler,
-		     const Placement &placement);
+		     const Placement &placement, KmodDevice *module);
 
 	void run(); /* until stop() */
 	void stop();
 	/* Plan now: somebody waits for room. Any thread. */
 	void kick();
 
-	void attach(const std::shared_ptr<Arena> &arena);
+	/* hints: what is known of it from before. */
+	void attach(const std::shared_ptr<Arena> &arena, const std::vector<cxl_kv_hint> &hints);
 	void detach(uint32_t arena);
 	/* A hint of the daemon's own (a session was parked, woken). Any thread. */
 	void hint(const Arena &arena, const cxl_kv_hint &hint);
@@ -74,6 +76,7 @@ private:
 	Mover &mover_;
 	Sampler &sampler_;
 	const Placement &placement_;
+	KmodDevice *const module_; /* null in native mode */
 
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;

@@ -70,8 +70,8 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 }
 
 Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
-		   const Placement &placement, std::unique_ptr<KmodDevice> module)
-    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(std::move(module))
+		   const Placement &placement, KmodDevice *module, const KmodDevice::Sampling &sampling)
+    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(module), sampling_(sampling)
 {
 }
 
@@ -113,8 +113,9 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 			arenas_.remove(arena.options.number);
 			return done(error(o.error, std::string("serve the arena: ") + strerror(o.error)));
 		}
-		policy_.attach(entry->arena);
-		sampler_.add(arena, entry->sampling_id());
+		policy_.attach(entry->arena, entry->module_id ? module_->read_state(entry->module_id, arena.geometry)
+							       : std::vector<cxl_kv_hint>{});
+		start_sampling(*entry);
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
 			entry->open_slots[slot] = !made_blocks(arena, slot).empty();
@@ -123,6 +124,15 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		done(entry);
 	};
 	faults_.submit(std::move(request));
+}
+
+void Registry::start_sampling(const ArenaEntry &entry)
+{
+	sampler_.add(*entry.arena, entry.sampling_id());
+	if (!entry.module_id || !sampler_.loaded())
+		return;
+	if (auto set = module_->set_sampling(entry.module_id, sampling_); !set)
+		log_warning("{}; going on by hints", set.error().what);
 }
 
 std::shared_ptr<ArenaEntry> Registry::find_module(uint64_t module_id) const
@@ -166,8 +176,8 @@ void Registry::take_from_module(uint64_t module_id)
 	options.number = arenas_.reserve_number();
 	options.pid = taken->pid;
 	options.client_base = taken->client_base;
-	options.ring_entries = taken->ring_entries;
 	options.key = taken->key;
+	options.ring = RingKeeper::Module;
 	options.name = "module";
 	if (!options.key) {
 		auto fresh = random_key();

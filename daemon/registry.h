@@ -26,7 +26,7 @@ public:
 	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
 
 	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler, const Placement &placement,
-		 std::unique_ptr<KmodDevice> module);
+		 KmodDevice *module, const KmodDevice::Sampling &sampling);
 
 	/* A client's own files. key: what an earlier registration of this arena was told. */
 	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
@@ -52,6 +52,7 @@ private:
 	};
 
 	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
+	void start_sampling(const ArenaEntry &entry);
 	void take_from_module(uint64_t module_id);
 	[[nodiscard]] std::shared_ptr<ArenaEntry> find_module(uint64_t module_id) const;
 
@@ -60,7 +61,8 @@ private:
 	PolicyThread &policy_;
 	Sampler &sampler_;
 	const Placement &placement_;
-	std::unique_ptr<KmodDevice> module_;
+	KmodDevice *const module_; /* null in native mode */
+	const KmodDevice::Sampling sampling_;
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };
 

@@ -118,6 +118,8 @@ Result<> Arena::map_shared()
 	table_ = std::move(*table);
 	words_ = reinterpret_cast<std::atomic<uint64_t> *>(table_.data());
 
+	if (options.ring == RingKeeper::Module)
+		return ok();
 	auto ring = map_whole(files_.ring.get(), ring_bytes(options.ring_entries), "ring");
 	if (!ring)
 		return ring.error();

@@ -23,15 +23,19 @@ struct ArenaFiles {
 	Fd memory; /* memfd of geometry.bytes(), sealed against shrinking, growing and sealing */
 	Fd uffd;   /* userfaultfd of the client's mm */
 	Fd table;  /* memfd, one __u64 a block, sealed likewise */
-	Fd ring;   /* memfd, struct cxl_kv_ring and entries, sealed likewise */
+	Fd ring;   /* RingKeeper::Client: memfd, struct cxl_kv_ring and entries, sealed likewise */
 };
+
+/* Who has the hint ring: the client shares its own with us, or the module drains it. */
+enum class RingKeeper : uint8_t { Client, Module };
 
 struct ArenaOptions {
 	uint32_t number = 0;       /* ours, small, shown to people */
 	uint64_t key = 0;          /* secret name of its records in the store */
 	pid_t pid = 0;             /* client, from the socket's peer credentials */
 	uint64_t client_base = 0;  /* address of the mapping in the client */
-	uint32_t ring_entries = 0; /* power of two */
+	uint32_t ring_entries = 0; /* RingKeeper::Client: power of two */
+	RingKeeper ring = RingKeeper::Client;
 	std::string name;
 };
 
@@ -82,6 +86,8 @@ public:
 	 * garbage is counted and left out. Policy thread only.
 	 */
 	std::vector<cxl_kv_hint> drain_hints(size_t max);
+	/* The same for hints that the module handed out: counts them, leaves out what is garbage. */
+	std::vector<cxl_kv_hint> accept_hints(std::vector<cxl_kv_hint> hints);
 
 	/*
 	 * Where the daemon knows the block to be. Written by the I/O thread

@@ -72,9 +72,9 @@ uint64_t ring_bytes(uint32_t entries)
 Result<> check_arena_files(const Geometry &geometry, const ArenaFiles &files,
 			   const ArenaOptions &options)
 {
-	uint32_t entries = options.ring_entries;
-	if (!std::has_single_bit(entries) || entries < CXL_KV_RING_MIN_ENTRIES ||
-	    entries > CXL_KV_RING_MAX_ENTRIES)
+	const uint32_t entries = options.ring_entries;
+	if (options.ring == RingKeeper::Client && (!std::has_single_bit(entries) || entries < CXL_KV_RING_MIN_ENTRIES ||
+	     entries > CXL_KV_RING_MAX_ENTRIES))
 		return error(EINVAL,
 			     fmt::format("ring of {} entries, must be a power of two from {} to {}",
 					 entries, CXL_KV_RING_MIN_ENTRIES,
@@ -90,8 +90,9 @@ Result<> check_arena_files(const Geometry &geometry, const ArenaFiles &files,
 				    uint64_t{geometry.nr_blocks()} * sizeof(uint64_t), "table");
 	    !good)
 		return good;
-	if (auto good = check_memfd(files.ring.get(), ring_bytes(entries), "ring"); !good)
-		return good;
+	if (options.ring == RingKeeper::Client)
+		if (auto good = check_memfd(files.ring.get(), ring_bytes(entries), "ring"); !good)
+			return good;
 	return check_userfaultfd(files.uffd.get());
 }
 

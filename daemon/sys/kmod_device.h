@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace cxlkv {
 
@@ -39,8 +40,23 @@ public:
 	Result<ModuleArena> get(uint64_t module_id);
 	Result<> set_key(uint64_t module_id, uint64_t key);
 
+	/* Hints of the arena's ring and of its ioctls, at most max. Any thread. */
+	std::vector<cxl_kv_hint> read_hints(uint64_t module_id, size_t max);
+	/* What earlier hints have left, as hints: where each session is, what each head scored. */
+	std::vector<cxl_kv_hint> read_state(uint64_t module_id, const Geometry &geometry);
+
+	struct Sampling {
+		cxl_kv_sample_way way = CXL_KV_SAMPLE_OFF;
+		uint32_t interval_ms = 0;
+		uint32_t budget_permil = 0;
+		bool flush_tlb = false;
+	};
+	Result<> set_sampling(uint64_t module_id, const Sampling &sampling);
+
 private:
 	explicit KmodDevice(Fd device) : device_(std::move(device)) {}
+
+	template <typename T> std::vector<T> read_entries(unsigned long request, uint64_t module_id, uint32_t nr);
 
 	Fd device_;
 };
