@@ -186,8 +186,9 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 	int move_errno = left < 0 ? errno : 0;
 	/* Any failure leaves statuses unwritten: ask where the pages are now. */
 	if (left != 0) {
-		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM)
-			log_warning("move_pages to node {}: {}", node, strerror(move_errno));
+		uint64_t skipped = 0;
+		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM && complaint_.allow(&skipped))
+			log_warning("move_pages to node {}: {} ({} more like this)", node, strerror(move_errno), skipped);
 		std::fill(batch.status.begin(), batch.status.end(), kUntouched);
 		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr, batch.status.data(), 0) < 0)
 			std::fill(batch.status.begin(), batch.status.end(), kUntouched);

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/log.h"
 #include "base/result.h"
 #include "core/types.h"
 #include "sys/arena.h"
@@ -67,6 +68,7 @@ private:
 	std::condition_variable wake_;
 	std::deque<MoveOrder> queue_;
 	bool stop_ = false, paused_ = false;
+	LogLimit complaint_;
 	uint64_t budget_time_ns_ = 0; /* until when the bytes moved so far are paid for */
 };
 
