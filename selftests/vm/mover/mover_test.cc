@@ -9,8 +9,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <liburing.h>
+#include <linux/userfaultfd.h>
 #include <numa.h>
 #include <numaif.h>
+#include <poll.h>
 #include <thread>
 
 namespace cxlkv::test {
@@ -45,6 +47,7 @@ protected:
 		}
 		mover_ = std::make_unique<Mover>(MoverOptions{{kHot}, {kWarm}, bytes_per_s});
 		thread_ = std::thread([this] { mover_->run(); });
+		events_ = std::thread([this] { serve_events(); });
 	}
 
 	void TearDown() override
@@ -53,6 +56,27 @@ protected:
 			mover_->stop();
 		if (thread_.joinable())
 			thread_.join();
+		stop_events_ = true;
+		if (events_.joinable())
+			events_.join();
+	}
+
+	/* A fault that races with a migration is reported as a minor one: the page is there, map it. */
+	void serve_events()
+	{
+		const int fd = client_->own_files().uffd.get();
+		uffd_msg event;
+		while (!stop_events_) {
+			pollfd ready{fd, POLLIN, 0};
+			poll(&ready, 1, 50);
+			auto nr = uffd::read_events(fd, {&event, 1});
+			if (!nr || !*nr)
+				continue;
+			uint64_t page = event.arg.pagefault.address & ~(uffd::page_bytes - 1);
+			uffd::map_existing(fd, page, uffd::page_bytes, false);
+			uffd::wake(fd, page, uffd::page_bytes);
+			nr_minor_++;
+		}
 	}
 
 	/* Orders everything and waits for the mover's word. */
@@ -92,7 +116,9 @@ protected:
 	std::unique_ptr<ArenaClient> client_;
 	std::shared_ptr<Arena> arena_;
 	std::unique_ptr<Mover> mover_;
-	std::thread thread_;
+	std::thread thread_, events_;
+	std::atomic<bool> stop_events_{false};
+	std::atomic<uint64_t> nr_minor_{0};
 };
 
 /* Every word of its blocks counts up; a lost write shows as a word that is behind. */
