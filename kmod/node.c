@@ -61,7 +61,7 @@ MODULE_PARM_DESC(base, "physical address of each range to hot-add, e.g. 0x140000
 module_param_array(size, bytes, &nr_size, 0444);
 MODULE_PARM_DESC(size, "bytes of each range, K, M, G allowed");
 module_param_array(node, int, &nr_node, 0444);
-MODULE_PARM_DESC(node, "NUMA node of each range; without base=, the nodes to adopt (default all without CPUs)");
+MODULE_PARM_DESC(node, "NUMA node of each range (default by firmware); without base=, the nodes to adopt (default all without CPUs)");
 module_param_array(adistance, int, &nr_adistance, 0444);
 MODULE_PARM_DESC(adistance, "abstract distance of each range; 128 to a memory tier, DRAM is 576 (default by HMAT or CDAT, else 2880)");
 
@@ -134,6 +134,12 @@ static bool is_listed(int nid)
 	return false;
 }
 
+/* The node of range @i: given, or what SRAT or CEDT say of its address. */
+static int node_of(int i)
+{
+	return i < nr_node ? node[i] : phys_to_target_node(base[i]);
+}
+
 static int check_range(u64 start, u64 bytes, int nid, int given_adistance)
 {
 	u64 block = memory_block_size_bytes();
@@ -142,6 +148,10 @@ static int check_range(u64 start, u64 bytes, int nid, int given_adistance)
 	    start + bytes < start) {
 		pr_err("base=%#llx size=%#llx: both must be multiples of the memory block size, %#llx\n",
 		       start, bytes, block);
+		return -EINVAL;
+	}
+	if (nid == NUMA_NO_NODE) {
+		pr_err("base=%#llx: firmware names no node for it, give node=\n", start);
 		return -EINVAL;
 	}
 	if (nid < 0 || nid >= nr_node_ids || !node_possible(nid)) {
@@ -205,16 +215,17 @@ err_type:
 static int hot_add(int i)
 {
 	int given = i < nr_adistance ? adistance[i] : 0;
+	int nid = node_of(i);
 	struct cxl_kv_node *n;
 	int ret;
 
-	ret = check_range(base[i], size[i], node[i], given);
+	ret = check_range(base[i], size[i], nid, given);
 	if (ret)
 		return ret;
-	if (node_state(node[i], N_MEMORY))
-		pr_warn("node %d has memory already and stays in the tier it is in\n", node[i]);
+	if (node_state(nid, N_MEMORY))
+		pr_warn("node %d has memory already and stays in the tier it is in\n", nid);
 
-	n = new_node(CXL_KV_NODE_ADDED, node[i], base[i], size[i]);
+	n = new_node(CXL_KV_NODE_ADDED, nid, base[i], size[i]);
 	if (!n)
 		return -ENOMEM;
 	set_adistance(n, given);
@@ -293,8 +304,8 @@ static int add_all(void)
 {
 	int i, ret;
 
-	if (nr_base != nr_size || nr_base != nr_node) {
-		pr_err("base=, size= and node= need one value each for every range\n");
+	if (nr_base != nr_size || (nr_node && nr_base != nr_node)) {
+		pr_err("size=, and node= where given, need a value for each of base=\n");
 		return -EINVAL;
 	}
 	for (i = 0; i < nr_base; i++) {
