@@ -28,8 +28,12 @@ check "a range that wraps around is refused" refused "base=0x.*multiples" \
 	base=0xfffffffff8000000 size=0x10000000 node=1
 check "a node with CPUs is refused" refused "node=0: has CPUs" base="$KV_NODE1_BASE" size=128M node=0
 check "an impossible node is refused" refused "node=77: not among" base="$KV_NODE1_BASE" size=128M node=77
-check "a negative node is refused" refused "node=-1: not among" base="$KV_NODE1_BASE" size=128M node=-1
-check "a range without a node is refused" refused "base=, size= and node=" base="$KV_NODE1_BASE" size=128M
+check "a negative node is refused" refused "node=-2: not among" base="$KV_NODE1_BASE" size=128M node=-2
+check "a range without a size is refused" refused "size=, and node= where given" base="$KV_NODE1_BASE"
+check "two ranges with one node are refused" refused "size=, and node= where given" \
+	base="$KV_NODE1_BASE,$KV_NODE1_BASE" size=128M,128M node=1
+check "a range that firmware knows no node for is refused" refused "base=.*give node=" \
+	base=0x7000000000 size=128M
 check "a held range names its holder" refused '.* is held: "System RAM"' base=0x100000000 size=128M node=1
 check "a node that is not online is not adopted" refused "node=1: only a node" node=1
 check "nothing stayed loaded" test ! -d /sys/module/cxl_kv
@@ -38,8 +42,7 @@ check "no range of ours is left" sh -c '! grep -q cxl_kv /proc/iomem'
 check "insmod without a node" insmod "$module"
 check "rmmod" rmmod cxl_kv
 
-# shellcheck disable=SC2086 # three parameters
-check "insmod with a range" insmod "$module" $range
+check "insmod with a range, its node by firmware" insmod "$module" base="$KV_NODE1_BASE" size="$KV_NODE1_SIZE"
 check "device node is for root and its group" test "$(stat -c %a /dev/cxl_kv)" = 660
 check "node 1 has its memory" grep -qw 1 /sys/devices/system/node/has_memory
 check "it is alone in a tier" is "$tiers/memory_tier$(cat $class/node1/tier)/nodelist" 1
@@ -74,7 +77,8 @@ one_round()
 	insmod "$module" $range || return
 	numactl -m 1 head -c 32M /dev/urandom >/dev/shm/live
 	sum=$(md5sum </dev/shm/live)
-	numastat -m 2>/dev/null | awk '/^Shmem/ { exit !($3 >= 32) }' || { echo "not on node 1"; return 1; }
+	# A little less: each CPU counts on its own for a while.
+	numastat -m 2>/dev/null | awk '/^Shmem/ { exit !($3 > 28) }' || { echo "not on node 1"; return 1; }
 	rmmod cxl_kv 2>/dev/null && { echo "rmmod was not refused"; return 1; }
 	echo 1 >"$class/node1/remove" || return
 	[[ $(md5sum </dev/shm/live) == "$sum" ]] || { echo "live pages changed"; return 1; }
