@@ -144,6 +144,11 @@ int cxl_kv_unlease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges
  * Errors: -EINVAL for what the consumer would refuse, -ENOSPC ring full.
  */
 int cxl_kv_send_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint);
+/**
+ * The same for many, at a fraction of the cost. -EINVAL: one of them is not
+ * valid, and none was sent. -ENOSPC: the first ones fitted, the rest is dropped.
+ */
+int cxl_kv_send_hints(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hints, size_t nr);
 int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, uint32_t block,
 		      float mass);
 int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position);

@@ -21,12 +21,6 @@ static uint64_t table_bytes(const struct cxl_kv_arena *arena)
 	return (uint64_t)arena->shape.nr_blocks * sizeof(*arena->words);
 }
 
-static uint64_t ring_bytes(const struct cxl_kv_arena *arena)
-{
-	return CXL_KV_RING_ENTRIES_OFFSET +
-	       (uint64_t)arena->nr_ring_entries * sizeof(struct cxl_kv_hint);
-}
-
 static uint32_t choose_ring_entries(const struct kv_shape *shape)
 {
 	uint64_t blocks_per_slot = (uint64_t)shape->nr_heads * shape->blocks_per_head;
@@ -77,21 +71,37 @@ static int make_memory(struct cxl_kv_arena *arena)
 	return kv_userfault_register(rc, arena->base, bytes);
 }
 
-static int make_table_and_ring(struct cxl_kv_arena *arena)
+static int make_table(struct cxl_kv_arena *arena)
 {
-	void *table, *ring;
-	int rc;
+	void *table;
+	int rc = map_sealed("cxl_kv_table", table_bytes(arena), &arena->files[KV_TABLE], &table);
 
-	rc = map_sealed("cxl_kv_table", table_bytes(arena), &arena->files[KV_TABLE], &table);
-	if (rc)
-		return rc;
-	arena->words = table;
-	rc = map_sealed("cxl_kv_ring", ring_bytes(arena), &arena->files[KV_RING], &ring);
+	arena->words = rc ? NULL : table;
+	return rc;
+}
+
+static int make_ring(struct cxl_kv_arena *arena)
+{
+	void *ring;
+	int rc = map_sealed("cxl_kv_ring", kv_ring_bytes(arena), &arena->files[KV_RING], &ring);
+
 	if (rc)
 		return rc;
 	arena->ring = ring;
 	arena->ring->nr_entries = arena->nr_ring_entries;
 	return 0;
+}
+
+/* Who keeps the files while there is no manager: the module, where the manager uses it too. */
+static int find_keeper(struct cxl_kv_arena *arena)
+{
+	struct cxl_kv *kv = arena->kv;
+	bool by_module;
+
+	pthread_mutex_lock(&kv->lock);
+	by_module = kv->module >= 0 && kv->by_module;
+	pthread_mutex_unlock(&kv->lock);
+	return by_module ? kv_module_keep(arena) : make_ring(arena);
 }
 
 static void unmap(void *at, uint64_t bytes)
@@ -104,7 +114,8 @@ static void free_arena(struct cxl_kv_arena *arena)
 {
 	/* In a forked child the mappings are not there, and their place may be another's. */
 	if (!kv_forked(arena->kv)) {
-		unmap(arena->ring, ring_bytes(arena));
+		unmap(arena->ring, kv_ring_bytes(arena));
+		kv_module_let_go(arena);
 		unmap(arena->words, table_bytes(arena));
 		unmap(arena->base, arena->shape.bytes);
 	}
@@ -127,7 +138,7 @@ static int register_arena(struct cxl_kv_arena *arena)
 		struct kv_call call = {
 			.request = kv_register_request(arena),
 			.files = arena->files,
-			.nr_files = KV_NR_FILES,
+			.nr_files = kv_register_nr_files(arena),
 			.timeout_ms = KV_ATTACH_MS,
 		};
 		int rc = kv_call(kv, &call, &answer);
@@ -196,7 +207,7 @@ int cxl_kv_arena_create(struct cxl_kv *kv, const struct cxl_kv_geometry *geometr
 	arena = new_arena(kv, geometry, &shape, layer_window);
 	if (!arena)
 		return -ENOMEM;
-	rc = make_memory(arena) ?: make_table_and_ring(arena) ?: register_arena(arena);
+	rc = make_memory(arena) ?: make_table(arena) ?: find_keeper(arena) ?: register_arena(arena);
 	if (rc) {
 		free_arena(arena);
 		return rc;

@@ -42,20 +42,20 @@ static int exchange(struct cxl_kv *kv, struct json_object *request, const int *f
 		rc = kv_answer_error(*answer);
 	if (!rc)
 		return 0;
-	kv_log(kv, "the manager refused: %s (%s)", answer_message(*answer), strerror(-rc));
+	if (!kv->refused)
+		kv_log(kv, "the manager refused: %s (%s)", answer_message(*answer), strerror(-rc));
+	kv->refused = true;
 	json_object_put(*answer);
 	return rc;
 }
 
-/* Keeps the first device file: another manager's would be as good. */
+/* Under lock. Keeps the first device file: another manager's would be as good. */
 static void take_userfault_device(struct cxl_kv *kv)
 {
-	pthread_mutex_lock(&kv->lock);
-	if (kv->userfault_device < 0) {
-		kv->userfault_device = kv->stream.file;
-		kv->stream.file = -1;
-	}
-	pthread_mutex_unlock(&kv->lock);
+	if (kv->userfault_device >= 0)
+		return;
+	kv->userfault_device = kv->stream.file;
+	kv->stream.file = -1;
 }
 
 static int hello(struct cxl_kv *kv)
@@ -63,6 +63,7 @@ static int hello(struct cxl_kv *kv)
 	struct json_object *request = kv_request("hello");
 	struct json_object *answer, *field;
 	int64_t version;
+	bool by_module;
 	int rc;
 
 	rc = kv_json_add(request, "version", json_object_new_int64(CXL_KV_ABI_VERSION))
@@ -77,13 +78,18 @@ static int hello(struct cxl_kv *kv)
 	version = json_object_object_get_ex(answer, "version", &field)
 			  ? json_object_get_int64(field)
 			  : -1;
+	by_module = json_object_object_get_ex(answer, "mode", &field) &&
+		    !strcmp(json_object_get_string(field) ?: "", "module");
 	json_object_put(answer);
 	if (version != CXL_KV_ABI_VERSION) {
 		kv_log(kv, "the manager speaks version %lld, this library %d", (long long)version,
 		       CXL_KV_ABI_VERSION);
 		return -EPROTO;
 	}
+	pthread_mutex_lock(&kv->lock);
+	kv->by_module = by_module;
 	take_userfault_device(kv);
+	pthread_mutex_unlock(&kv->lock);
 	return 0;
 }
 
@@ -97,7 +103,7 @@ static int register_again(struct cxl_kv *kv, struct cxl_kv_arena *arena)
 
 	if (!request)
 		return -ENOMEM;
-	rc = exchange(kv, request, arena->files, KV_NR_FILES, &answer);
+	rc = exchange(kv, request, arena->files, kv_register_nr_files(arena), &answer);
 	if (rc)
 		return rc;
 	rc = kv_register_answer(answer, &number, &key);
@@ -113,6 +119,7 @@ static int register_again(struct cxl_kv *kv, struct cxl_kv_arena *arena)
 
 static void set_connected(struct cxl_kv *kv)
 {
+	kv->refused = false;
 	pthread_mutex_lock(&kv->lock);
 	kv->connected = true;
 	kv->connection++;

@@ -98,6 +98,8 @@ static void destroy(struct cxl_kv *kv)
 		close(kv->stream.wake_fd);
 	if (kv->userfault_device >= 0)
 		close(kv->userfault_device);
+	if (kv->module >= 0)
+		close(kv->module);
 	if (kv->is_owner)
 		munmap((void *)kv->is_owner, (size_t)sysconf(_SC_PAGESIZE));
 	free(kv->name);
@@ -115,6 +117,7 @@ static struct cxl_kv *new_connection(void)
 	kv->stream.file = -1;
 	kv->stream.wake_fd = -1;
 	kv->userfault_device = -1;
+	kv->module = kv_module_open();
 	kv->next_id = 1;
 	pthread_mutex_init(&kv->arenas_lock, NULL);
 	pthread_mutex_init(&kv->send_lock, NULL);

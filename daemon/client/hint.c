@@ -8,75 +8,92 @@
 
 #include <errno.h>
 
-static bool is_one_of(unsigned int kind, unsigned int kinds)
+static bool names_blocks(const struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
 {
-	return kind < 32 && (1u << kind) & kinds;
+	uint32_t blocks_per_head = arena->shape.blocks_per_head;
+
+	/* nr_blocks = 0 wraps, and is out of range too. */
+	return hint->head < arena->shape.nr_heads && hint->block < blocks_per_head &&
+	       hint->nr_blocks - 1 < blocks_per_head - hint->block;
 }
 
-#define KIND(name) (1u << CXL_KV_HINT_##name)
-#define BLOCK_KINDS (KIND(SCORE) | KIND(PIN) | KIND(SEAL) | KIND(DROP))
-#define SESSION_KINDS (KIND(POSITION) | KIND(PHASE) | KIND(PARK) | KIND(WAKE))
-
-/* A field that only some kinds have is zero in the others. */
-static bool fields_fit(const struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
+/* A field that only other kinds have is zero. */
+static bool hint_fits(const struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
 {
-	if (hint->reserved || (hint->score && hint->kind != CXL_KV_HINT_SCORE))
+	if (hint->slot >= arena->geometry.nr_slots || hint->reserved)
 		return false;
 	if (hint->kind != CXL_KV_HINT_PIN && (hint->priority || hint->lifetime_ms))
 		return false;
-	if (hint->priority > CXL_KV_MAX_PRIORITY)
+	if (hint->kind != CXL_KV_HINT_SCORE && hint->score)
 		return false;
-	if (hint->kind == CXL_KV_HINT_POSITION)
-		return hint->position <= arena->geometry.tokens_per_slot;
-	if (hint->kind == CXL_KV_HINT_PHASE)
-		return hint->position <= 1;
-	return !hint->position;
+
+	switch (hint->kind) {
+	case CXL_KV_HINT_SCORE:
+	case CXL_KV_HINT_SEAL:
+	case CXL_KV_HINT_DROP:
+		return !hint->position && names_blocks(arena, hint);
+	case CXL_KV_HINT_PIN:
+		return !hint->position && hint->priority <= CXL_KV_MAX_PRIORITY &&
+		       names_blocks(arena, hint);
+	case CXL_KV_HINT_POSITION:
+		return !hint->nr_blocks && hint->position <= arena->geometry.tokens_per_slot;
+	case CXL_KV_HINT_PHASE:
+		return !hint->nr_blocks && hint->position <= 1;
+	case CXL_KV_HINT_PARK:
+	case CXL_KV_HINT_WAKE:
+		return !hint->nr_blocks && !hint->position;
+	default:
+		return false;
+	}
 }
 
-static int check_hint(const struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
-{
-	const struct cxl_kv_range range = {hint->slot, hint->head, hint->block, hint->nr_blocks};
-
-	if (!fields_fit(arena, hint))
-		return -EINVAL;
-	if (is_one_of(hint->kind, BLOCK_KINDS))
-		return kv_check_ranges(arena, &range, 1);
-	if (!is_one_of(hint->kind, SESSION_KINDS) || hint->nr_blocks ||
-	    hint->slot >= arena->geometry.nr_slots)
-		return -EINVAL;
-	return 0;
-}
-
-/* Under ring_lock. */
-static int produce(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
+/* Under ring_lock. Returns how many there was room for. */
+static size_t produce(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hints, size_t nr)
 {
 	struct cxl_kv_ring *ring = arena->ring;
 	struct cxl_kv_hint *entries = (void *)((char *)ring + CXL_KV_RING_ENTRIES_OFFSET);
 	uint32_t tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+	uint32_t head = arena->ring_head, mask = arena->nr_ring_entries - 1;
+	size_t room = head - tail <= mask ? mask + 1 - (head - tail) : 0;
 
-	if (arena->ring_head - tail >= arena->nr_ring_entries) {
-		__atomic_fetch_add(&ring->nr_dropped, 1, __ATOMIC_RELAXED);
-		return -ENOSPC;
+	if (nr > room) {
+		__atomic_fetch_add(&ring->nr_dropped, (uint32_t)(nr - room), __ATOMIC_RELAXED);
+		nr = room;
 	}
-	entries[arena->ring_head & (arena->nr_ring_entries - 1)] = *hint;
-	arena->ring_head++;
-	__atomic_store_n(&ring->head, arena->ring_head, __ATOMIC_RELEASE);
-	return 0;
+	for (size_t i = 0; i < nr; i++)
+		entries[head++ & mask] = hints[i];
+	arena->ring_head = head;
+	__atomic_store_n(&ring->head, head, __ATOMIC_RELEASE);
+	return nr;
+}
+
+/* Not the exported function: a call of that takes the way through the linkage table. */
+static inline int send_all(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hints, size_t nr)
+{
+	size_t nr_sent;
+
+	if (kv_forked(arena->kv))
+		return -EPERM;
+	if (nr && !hints)
+		return -EINVAL;
+	for (size_t i = 0; i < nr; i++) {
+		if (!hint_fits(arena, &hints[i]))
+			return -EINVAL;
+	}
+	pthread_mutex_lock(&arena->ring_lock);
+	nr_sent = produce(arena, hints, nr);
+	pthread_mutex_unlock(&arena->ring_lock);
+	return nr_sent < nr ? -ENOSPC : 0;
+}
+
+int cxl_kv_send_hints(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hints, size_t nr)
+{
+	return send_all(arena, hints, nr);
 }
 
 int cxl_kv_send_hint(struct cxl_kv_arena *arena, const struct cxl_kv_hint *hint)
 {
-	int rc;
-
-	if (kv_forked(arena->kv))
-		return -EPERM;
-	rc = hint ? check_hint(arena, hint) : -EINVAL;
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&arena->ring_lock);
-	rc = produce(arena, hint);
-	pthread_mutex_unlock(&arena->ring_lock);
-	return rc;
+	return send_all(arena, hint, 1);
 }
 
 int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, uint32_t block,
@@ -94,7 +111,7 @@ int cxl_kv_hint_score(struct cxl_kv_arena *arena, uint32_t slot, uint32_t head, 
 	if (!(mass >= 0.0f))
 		return -EINVAL;
 	hint.score = mass >= 1.0f ? CXL_KV_SCORE_ONE : (__u16)(mass * CXL_KV_SCORE_ONE + 0.5f);
-	return cxl_kv_send_hint(arena, &hint);
+	return send_all(arena, &hint, 1);
 }
 
 int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position)
@@ -105,7 +122,7 @@ int cxl_kv_hint_position(struct cxl_kv_arena *arena, uint32_t slot, uint32_t pos
 		.position = position,
 	};
 
-	return cxl_kv_send_hint(arena, &hint);
+	return send_all(arena, &hint, 1);
 }
 
 int cxl_kv_seal(struct cxl_kv_arena *arena, const struct cxl_kv_range *range)
@@ -118,7 +135,7 @@ int cxl_kv_seal(struct cxl_kv_arena *arena, const struct cxl_kv_range *range)
 	hint.head = range->head;
 	hint.block = range->block;
 	hint.nr_blocks = range->nr_blocks;
-	return cxl_kv_send_hint(arena, &hint);
+	return send_all(arena, &hint, 1);
 }
 
 int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uint8_t priority,
@@ -134,5 +151,5 @@ int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uin
 	hint.head = range->head;
 	hint.block = range->block;
 	hint.nr_blocks = range->nr_blocks;
-	return cxl_kv_send_hint(arena, &hint);
+	return send_all(arena, &hint, 1);
 }

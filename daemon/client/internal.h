@@ -31,6 +31,8 @@ struct cxl_kv {
 	void (*log)(void *data, const char *message);
 	void *log_data;
 
+	int module; /* /dev/cxl_kv, -1 = there is none */
+
 	/* A byte that is 1 here and, by MADV_WIPEONFORK, 0 in a forked child. */
 	const volatile char *is_owner;
 
@@ -40,9 +42,11 @@ struct cxl_kv {
 	pthread_mutex_t send_lock; /* held by who sends on the stream or closes it */
 	struct kv_stream stream;
 	pthread_t helper;
+	bool refused; /* and said so: the attempts that follow are silent. Of who attaches */
 
 	pthread_mutex_t lock; /* all below, and number and key of each arena */
 	bool connected;
+	bool by_module;      /* the manager takes arenas from the module */
 	uint32_t connection; /* counts the managers we have had */
 	uint64_t next_id;
 	struct kv_call *calls; /* waiting */
@@ -77,8 +81,9 @@ struct cxl_kv_arena {
 	pthread_mutex_t ring_lock;
 	uint32_t ring_head; /* ours; the copy in the ring is only for the consumer */
 
-	uint32_t number; /* the current manager's name for it */
-	uint64_t key;    /* its name across managers; 0 = not registered yet */
+	uint32_t module_number; /* the module's name for it; 0 = the library keeps it */
+	uint32_t number;        /* the current manager's name for it */
+	uint64_t key;           /* its name across managers; 0 = not registered yet */
 };
 
 /* One request of one caller. Initialise the first part, leave the rest zero. */
@@ -129,12 +134,30 @@ int kv_answer_error(struct json_object *answer);
 int kv_userfault_create(struct cxl_kv *kv);
 int kv_userfault_register(int fd, void *base, uint64_t bytes);
 
+/* module.c: the device, or -1; then registers the arena there and maps its ring, and the end of it.
+ */
+int kv_module_open(void);
+int kv_module_keep(struct cxl_kv_arena *arena);
+void kv_module_let_go(const struct cxl_kv_arena *arena);
+
 /* geometry.c: 0 or -EINVAL. */
 int kv_geometry_check(const struct cxl_kv_geometry *geometry, struct kv_shape *shape);
 
 /* registration.c: the register request of an arena, and what its answer says. */
 struct json_object *kv_register_request(const struct cxl_kv_arena *arena);
 int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *key);
+
+static inline uint64_t kv_ring_bytes(const struct cxl_kv_arena *arena)
+{
+	return CXL_KV_RING_ENTRIES_OFFSET +
+	       (uint64_t)arena->nr_ring_entries * sizeof(struct cxl_kv_hint);
+}
+
+/* What travels with the request above: nothing where the module keeps the files. */
+static inline size_t kv_register_nr_files(const struct cxl_kv_arena *arena)
+{
+	return arena->module_number ? 0 : KV_NR_FILES;
+}
 
 /* blocks.c */
 int kv_check_ranges(const struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);

@@ -58,7 +58,18 @@ static struct json_object *window_json(const uint32_t *layer_window, uint32_t nr
 	return json;
 }
 
-struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
+/* The module has told the manager the rest. */
+static struct json_object *claim_request(uint32_t module_number)
+{
+	struct json_object *request = kv_request("register");
+
+	if (!kv_json_add(request, "module_arena", json_object_new_int64(module_number)))
+		return request;
+	json_object_put(request);
+	return NULL;
+}
+
+static struct json_object *files_request(const struct cxl_kv_arena *arena)
 {
 	const struct cxl_kv_geometry *g = &arena->geometry;
 	struct json_object *request = kv_request("register");
@@ -75,6 +86,11 @@ struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
 		return request;
 	json_object_put(request);
 	return NULL;
+}
+
+struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
+{
+	return arena->module_number ? claim_request(arena->module_number) : files_request(arena);
 }
 
 int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *key)

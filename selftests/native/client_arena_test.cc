@@ -7,11 +7,15 @@
 
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <fcntl.h>
 #include <future>
 #include <grp.h>
+#include <linux/prctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 using namespace cxlkv;
@@ -556,6 +560,104 @@ TEST_F(ArenaTest, FullRingDropsAndCounts)
 	ring()->tail = nr + 1;
 	EXPECT_EQ(cxl_kv_hint_position(arena_, 0, 5), 0);
 	EXPECT_EQ(ring()->head, nr + 2);
+}
+
+TEST_F(ArenaTest, BatchOfHintsIsAllValidOrNotSent)
+{
+	std::vector<cxl_kv_hint> hints(8);
+
+	create();
+	const uint32_t nr = ring()->nr_entries;
+	for (uint32_t i = 0; i < hints.size(); i++) {
+		hints[i].kind = CXL_KV_HINT_POSITION;
+		hints[i].position = i;
+	}
+	EXPECT_EQ(cxl_kv_send_hints(arena_, nullptr, 0), 0);
+	EXPECT_EQ(cxl_kv_send_hints(arena_, nullptr, 1), -EINVAL);
+	hints.back().slot = 9;
+	EXPECT_EQ(cxl_kv_send_hints(arena_, hints.data(), hints.size()), -EINVAL);
+	EXPECT_EQ(ring()->head, 0u);
+	hints.back().slot = 0;
+	/* The last batch before the end wraps, the one after it has room for half. */
+	for (uint32_t i = 0; i < nr - 4; i++)
+		ASSERT_EQ(cxl_kv_send_hints(arena_, hints.data(), 1), 0);
+	ring()->tail = nr - 4;
+	EXPECT_EQ(cxl_kv_send_hints(arena_, hints.data(), hints.size()), 0);
+	EXPECT_EQ(ring()->head, nr + 4);
+	EXPECT_EQ(ring_entries()[nr - 1].position, 3u);
+	EXPECT_EQ(ring_entries()[3].position, 7u);
+	ring()->tail = 8;
+	EXPECT_EQ(cxl_kv_send_hints(arena_, hints.data(), hints.size()), -ENOSPC);
+	EXPECT_EQ(ring()->head, nr + 8);
+	EXPECT_EQ(ring()->nr_dropped, 4u);
+	EXPECT_EQ(ring_entries()[7].position, 3u);
+}
+
+/* Counts the system calls of this thread, and does not do them, while it lives. */
+class SyscallCounter {
+public:
+	SyscallCounter()
+	{
+		struct sigaction action {};
+
+		nr_ = 0;
+		action.sa_handler = [](int) {
+			nr_ = nr_ + 1;
+			selector_ = SYSCALL_DISPATCH_FILTER_ALLOW; /* for the way out of here */
+		};
+		sigaction(SIGSYS, &action, nullptr);
+		active_ =
+			!prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &selector_);
+		selector_ = SYSCALL_DISPATCH_FILTER_BLOCK;
+	}
+	~SyscallCounter()
+	{
+		selector_ = SYSCALL_DISPATCH_FILTER_ALLOW;
+		prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF, 0, 0, 0);
+		signal(SIGSYS, SIG_DFL);
+	}
+	static int stop()
+	{
+		selector_ = SYSCALL_DISPATCH_FILTER_ALLOW;
+		return nr_;
+	}
+	[[nodiscard]] bool active() const { return active_; }
+
+private:
+	static inline volatile char selector_ = SYSCALL_DISPATCH_FILTER_ALLOW;
+	static inline volatile int nr_ = 0;
+	bool active_;
+};
+
+TEST_F(ArenaTest, HintsAndHitsMakeNoSystemCall)
+{
+	const cxl_kv_range range{0, 0, 0, 8};
+	int failed = 0, nr_calls;
+
+	create();
+	set_states(0, nr_blocks, CXL_KV_RESIDENT);
+	{
+		SyscallCounter counter;
+
+		if (!counter.active())
+			GTEST_SKIP() << "no system call dispatch in this kernel";
+		syscall(SYS_getppid);
+		nr_calls = SyscallCounter::stop();
+	}
+	EXPECT_EQ(nr_calls, 1) << "the counter counts";
+	{
+		SyscallCounter counter;
+
+		for (int i = 0; i < 1000; i++) {
+			failed |= cxl_kv_lease(arena_, &range, 1, 1000, nullptr);
+			failed |= cxl_kv_hint_score(arena_, 0, 0, 0, 0.5f);
+			failed |= cxl_kv_unlease(arena_, &range, 1);
+			ring()->tail = ring()->head;
+		}
+		nr_calls = SyscallCounter::stop();
+	}
+	EXPECT_EQ(nr_calls, 0);
+	EXPECT_EQ(failed, 0);
 }
 
 TEST_F(ArenaTest, HintsAreCheckedAsTheConsumerWould)

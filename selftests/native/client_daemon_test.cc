@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <future>
 #include <grp.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -298,6 +299,29 @@ TEST_F(ClientDaemonTest, ArenaDestroyGivesMemoryAndSpillSpaceBack)
 		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
 	}
 	EXPECT_EQ(count(CXL_KV_EMPTY), 256u);
+}
+
+/* Without the module everything here has the library as keeper of the files, with it the module. */
+TEST_F(ClientDaemonTest, TheModuleKeepsArenasWhereItIsLoaded)
+{
+	Fd device{::open("/dev/cxl_kv", O_RDWR | O_CLOEXEC)};
+	auto nr_kept = [&] {
+		cxl_kv_info info{};
+
+		info.size = sizeof(info);
+		EXPECT_EQ(ioctl(device.get(), CXL_KV_IOC_INFO, &info), 0) << strerror(errno);
+		return info.nr_arenas;
+	};
+
+	if (!device)
+		GTEST_SKIP() << "the module is not loaded";
+	EXPECT_EQ(nr_kept(), 1u);
+	daemon_.kill();
+	EXPECT_EQ(nr_kept(), 1u);
+	daemon_.start();
+	fill(1);
+	cxl_kv_arena_destroy(std::exchange(arena_, nullptr));
+	EXPECT_EQ(nr_kept(), 0u);
 }
 
 TEST_F(ClientDaemonTest, ExampleRuns)
