@@ -194,7 +194,7 @@ check-sanitize: ## unit tests under ASan and UBSan, in a build folder of their o
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 
-check-vm: all kmod $(VMTEST) ## tests in guests with two memory tiers (QEMU, no KVM needed)
+check-vm: all kmod $(VMTEST) $(B)/native/client_daemon_test ## tests in guests with two memory tiers (QEMU, no KVM needed)
 	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
 check: deps-dev ## everything, with its own set-up; one total at the end

@@ -324,6 +324,33 @@ TEST_F(ClientDaemonTest, TheModuleKeepsArenasWhereItIsLoaded)
 	EXPECT_EQ(nr_kept(), 0u);
 }
 
+TEST_F(ClientDaemonTest, HintsArrive)
+{
+	auto program = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() /
+		       "bin/cxl-kv";
+	auto nr_arrived = [&] {
+		std::unique_ptr<FILE, int (*)(FILE *)> out{
+			popen((program.string() + " list -j").c_str(), "r"), pclose};
+		std::string text(1 << 16, 0);
+
+		text.resize(fread(text.data(), 1, text.size(), out.get()));
+		auto list = nlohmann::json::parse(text, nullptr, false);
+		return list.is_object() ? list["arenas"][0]["hints"].get<int>() : 0;
+	};
+
+	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	for (int i = 0; i < 100; i++)
+		ASSERT_EQ(cxl_kv_hint_position(arena_, 0, i), 0);
+	EXPECT_TRUE(eventually([&] { return nr_arrived() == 100; })) << nr_arrived();
+	daemon_.kill();
+	daemon_.start();
+	ASSERT_TRUE(eventually([&] { return cxl_kv_connected(kv_); }));
+	for (int i = 0; i < 100; i++)
+		ASSERT_EQ(cxl_kv_hint_position(arena_, 0, i), 0);
+	EXPECT_TRUE(eventually([&] { return nr_arrived() >= 100; })) << nr_arrived();
+	unsetenv("CXL_KV_SOCKET");
+}
+
 TEST_F(ClientDaemonTest, ExampleRuns)
 {
 	auto program = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() /
