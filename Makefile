@@ -158,10 +158,10 @@ $(NATIVE): $(B)/native/%: $(B)/obj/selftests/native/%.o $(call obj,$(TESTLIB_SRC
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
 
-$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC)) $(LIBDAEMON)
+$(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC)) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(TEST_LINK) -lgtest
+	$(Q)$(TEST_LINK) -Wl,-rpath,'$$ORIGIN/../../lib' -lgtest
 
 $(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(call obj,$(filter-out %/tap_main.cc,$(TESTLIB_SRC))) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
