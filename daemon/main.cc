@@ -71,6 +71,7 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 	out.low_permil = options.hot.low_permil;
 	out.max_spill_bytes = std::max<uint64_t>(tiers.hot_limit_bytes / 8, 1 << 20);
 	out.move_MBps = options.mover.max_MBps;
+	out.sample_interval_ms = options.sampling.interval_ms;
 	return out;
 }
 

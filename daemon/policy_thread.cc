@@ -131,6 +131,8 @@ void PolicyThread::drain_hints(uint64_t now)
 void PolicyThread::drain_samples(uint64_t now)
 {
 	const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+	/* One pass of the module reaches us over many ticks; to the policy it is one interval. */
+	const uint64_t interval = now - now % options_.sample_interval_ms;
 
 	sampler_.drain(kSamplesATick, [&](const cxl_kv_bpf_touch &record) {
 		auto entry = arenas_.find(record.arena);
@@ -151,7 +153,7 @@ void PolicyThread::drain_samples(uint64_t now)
 			touched &= (1ull << left) - 1;
 			written &= (1ull << left) - 1;
 		}
-		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written, now);
+		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written, interval);
 	});
 }
 

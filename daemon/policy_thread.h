@@ -28,6 +28,7 @@ struct PolicyThreadOptions {
 	uint32_t high_permil = 950, low_permil = 900;
 	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */
 	uint64_t move_MBps = 1000;
+	uint32_t sample_interval_ms = 1000;
 };
 
 class PolicyThread {

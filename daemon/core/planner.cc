@@ -79,10 +79,25 @@ void Planner::make_hot_room()
 	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + ordered_bytes(Where::Cold);
 	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) +
 			std::min(wanted, hot.limit_bytes);
-	if (used <= hot.high_bytes)
+	uint64_t soft = used > hot.high_bytes ? used - std::min(hot.low_bytes, used) : 0;
+	/* Demote before promote: what scores higher in warm takes the place of what does not score. */
+	soft = std::max(soft, minus(used + promotable_bytes(), hot.high_bytes));
+	if (!soft)
 		return;
-	make_room(Where::Hot, used - std::min(hot.low_bytes, used), minus(used, hot.limit_bytes));
+	make_room(Where::Hot, soft, minus(used, hot.limit_bytes));
 	flush();
+}
+
+/* Blocks in warm that would be promoted now if there were room; at most half of the move budget, the
+ * other half is for the demotions that make it. */
+uint64_t Planner::promotable_bytes() const
+{
+	uint64_t bytes = 0;
+	for (const auto &[id, arena] : arenas_)
+		for (uint32_t b : arena->to_promote)
+			if (arena->table.where(b) == Where::Warm && arena->score(b) >= options_.promote_score)
+				bytes += arena->geometry().block_bytes;
+	return std::min(bytes, move_left_ / 2);
 }
 
 void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
@@ -303,13 +318,15 @@ void Planner::promote()
 	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
 	for (const Victim &v : found) {
 		uint64_t bytes = v.arena->geometry().block_bytes;
-		if (room < bytes)
-			break;
 		if (v.arena->table.where(v.block) != Where::Warm ||
 		    v.priority < options_.promote_score ||
 		    !v.arena->movable(v.block, input_.now_ms, true) ||
 		    v.arena->table.ordered(v.block))
 			continue;
+		if (room < bytes) {
+			v.arena->to_promote.push_back(v.block); /* the next plan may have it */
+			continue;
+		}
 		pick(*v.arena, v.block, Action::Promote);
 		room -= bytes;
 	}

@@ -46,6 +46,7 @@ private:
 	void drop();
 	void make_warm_room();
 	void make_hot_room();
+	[[nodiscard]] uint64_t promotable_bytes() const;
 	void make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes);
 	uint64_t take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes);
 	uint64_t take_parked(const Pass &pass, uint64_t bytes);

@@ -5,6 +5,7 @@
  */
 #include "cxl_kv.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -53,45 +54,45 @@ protected:
 
 } // namespace
 
-TEST_F(HotSetTest, is_found_within_three_intervals_without_hints)
+TEST_F(HotSetTest, that_jumps_is_found_within_three_intervals_without_hints)
 {
 	using Clock = std::chrono::steady_clock;
 	const char *text = getenv("CXL_KV_SAMPLING__INTERVAL_MS");
 	const auto interval = std::chrono::milliseconds(text ? atoi(text) : 1000);
-	std::set<uint32_t> wanted;
-	volatile char sink = 0;
-
-	for (uint32_t i = 0; i < kHot; i++)
-		wanted.insert((i * 40503u + 977u) % kBlocks);
-	/* Making the blocks touched them all. Wait until that has passed: nothing more becomes hot. */
-	for (auto end = Clock::now() + std::chrono::seconds(120); Clock::now() < end;) {
-		auto before = hot_blocks();
-		std::this_thread::sleep_for(2 * interval);
-		if (before == hot_blocks())
-			break;
+	std::set<uint32_t> first, second;
+	for (uint32_t i = 0; i < kHot; i++) {
+		first.insert((i * 40503u + 977u) % kBlocks);
+		second.insert((i * 40503u + 20011u) % kBlocks);
 	}
-	const std::set<uint32_t> before = hot_blocks();
-
-	auto found = [&] {
-		uint32_t nr = 0;
-		for (uint32_t block : wanted)
-			nr += is_hot(block);
-		return nr;
+	auto nr_hot = [&](const std::set<uint32_t> &set) {
+		return std::ranges::count_if(set, [&](uint32_t block) { return is_hot(block); });
 	};
-	auto begin = Clock::now();
-	while (found() < kHot && Clock::now() - begin < 10 * interval) {
-		for (uint32_t block : wanted)
-			sink = sink + *static_cast<char *>(cxl_kv_block(arena_, 0, 0, block));
-		std::this_thread::sleep_for(std::chrono::milliseconds(1));
-	}
-	double intervals = std::chrono::duration<double>(Clock::now() - begin) / interval;
+	/* Touches the set until all of it is hot. */
+	auto touch = [&](const std::set<uint32_t> &set, Clock::duration limit) {
+		volatile char sink = 0;
+		auto begin = Clock::now();
+		while (nr_hot(set) < kHot && Clock::now() - begin < limit) {
+			for (uint32_t block : set)
+				sink = sink + *static_cast<char *>(cxl_kv_block(arena_, 0, 0, block));
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+		}
+		return std::chrono::duration<double>(Clock::now() - begin) / interval;
+	};
 
-	uint32_t nr_new = 0, nr_right = found();
+	/* Making the blocks wrote them all: it takes some intervals until that counts as over. */
+	double warm_up = touch(first, std::chrono::seconds(90));
+	ASSERT_EQ(nr_hot(first), kHot);
+
+	const std::set<uint32_t> before = hot_blocks();
+	double intervals = touch(second, 10 * interval);
+	uint32_t nr_new = 0;
 	for (uint32_t block : hot_blocks())
-		nr_new += !before.contains(block) || wanted.contains(block);
-	printf("# recall %.3f, precision %.3f of what became hot, after %.1f intervals of %ld ms\n", nr_right / double{kHot},
-	       nr_right / double(std::max(nr_new, 1u)), intervals, static_cast<long>(interval.count()));
+		nr_new += !before.contains(block) || second.contains(block);
+	auto nr_right = nr_hot(second);
+	printf("# first set found after %.1f intervals, the second after %.1f of %ld ms: recall %.3f, precision %.3f\n",
+	       warm_up, intervals, static_cast<long>(interval.count()), static_cast<double>(nr_right) / kHot,
+	       static_cast<double>(nr_right) / std::max(nr_new, 1u));
 	EXPECT_EQ(nr_right, kHot);
 	EXPECT_LE(intervals, 3.5); /* the touches begin in the middle of an interval */
-	EXPECT_GE(nr_right, 0.9 * nr_new);
+	EXPECT_GE(static_cast<double>(nr_right), 0.9 * nr_new);
 }
