@@ -200,6 +200,12 @@ check-vm: all kmod $(VMTEST) $(B)/native/client_daemon_test ## tests in guests w
 check: deps-dev ## everything, with its own set-up; one total at the end
 	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)
 
+lint: deps-dev ## what can be said without running: layers, formatting, sizes, scripts, pages
+	@selftests/run selftests/lint
+
+format: ## clang-format on everything but the kernel's files
+	git ls-files -co --exclude-standard -- '*.c' '*.cc' '*.h' | grep -vE '^(kmod|include/uapi)/' | xargs clang-format -i
+
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
 

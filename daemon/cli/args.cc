@@ -25,15 +25,18 @@ std::string take_number(const std::string &text, double &to, Args::Range range, 
 
 	if (text.empty() || *end || errno || !(value >= range.min && value <= range.max) ||
 	    (whole && value != std::floor(value)))
-		return fmt::format("a {}number from {:.15g} to {:.15g}", whole ? "whole " : "", range.min,
-				   range.max);
+		return fmt::format("a {}number from {:.15g} to {:.15g}", whole ? "whole " : "",
+				   range.min, range.max);
 	to = value;
 	return "";
 }
 
 } // namespace
 
-Args::Args(std::string command, std::string about) : command_(std::move(command)), about_(std::move(about)) {}
+Args::Args(std::string command, std::string about)
+    : command_(std::move(command)), about_(std::move(about))
+{
+}
 
 void Args::flag(char letter, const char *name, bool &to, const char *help)
 {
@@ -45,27 +48,39 @@ void Args::flag(char letter, const char *name, bool &to, const char *help)
 
 void Args::text(char letter, const char *name, const char *value, std::string &to, const char *help)
 {
-	check(letter, name, value, [&to](const std::string &text) {
-		to = text;
-		return std::string(text.empty() ? "a value that is not empty" : "");
-	}, help);
+	check(
+		letter, name, value,
+		[&to](const std::string &text) {
+			to = text;
+			return std::string(text.empty() ? "a value that is not empty" : "");
+		},
+		help);
 }
 
-void Args::number(char letter, const char *name, const char *value, double &to, Range range, const char *help)
+void Args::number(char letter, const char *name, const char *value, double &to, Range range,
+		  const char *help)
 {
-	check(letter, name, value,
-	      [&to, range](const std::string &text) { return take_number(text, to, range, false); }, help);
+	check(
+		letter, name, value,
+		[&to, range](const std::string &text) {
+			return take_number(text, to, range, false);
+		},
+		help);
 }
 
-void Args::number(char letter, const char *name, const char *value, uint64_t &to, Range range, const char *help)
+void Args::number(char letter, const char *name, const char *value, uint64_t &to, Range range,
+		  const char *help)
 {
-	check(letter, name, value, [&to, range](const std::string &text) {
-		double number = 0;
-		std::string allowed = take_number(text, number, range, true);
-		if (allowed.empty())
-			to = static_cast<uint64_t>(number);
-		return allowed;
-	}, help);
+	check(
+		letter, name, value,
+		[&to, range](const std::string &text) {
+			double number = 0;
+			std::string allowed = take_number(text, number, range, true);
+			if (allowed.empty())
+				to = static_cast<uint64_t>(number);
+			return allowed;
+		},
+		help);
 }
 
 void Args::check(char letter, const char *name, const char *value,
@@ -92,15 +107,16 @@ std::optional<int> Args::parse(int argc, char **argv)
 		bool has_value = !o.value.empty();
 		if (o.letter)
 			letters += std::string(1, o.letter) + (has_value ? ":" : "");
-		table.push_back({o.name.c_str(), has_value ? required_argument : no_argument, nullptr,
-				 kFirst + static_cast<int>(i)});
+		table.push_back({o.name.c_str(), has_value ? required_argument : no_argument,
+				 nullptr, kFirst + static_cast<int>(i)});
 	}
 	table.push_back({"help", no_argument, nullptr, 'h'});
 	table.push_back({});
 
 	optind = 0; /* start anew: main has looked at the words before */
 	opterr = 0;
-	for (int got; (got = getopt_long(argc, argv, letters.c_str(), table.data(), nullptr)) != -1;) {
+	for (int got;
+	     (got = getopt_long(argc, argv, letters.c_str(), table.data(), nullptr)) != -1;) {
 		const char *word = argv[optind - 1];
 		if (got == 'h') {
 			print_help();
@@ -109,8 +125,10 @@ std::optional<int> Args::parse(int argc, char **argv)
 		if (got == ':')
 			return wrong(fmt::format("{} needs a value", word));
 		if (got == '?')
-			return wrong(optopt && optopt < kFirst ? fmt::format("no option -{}", static_cast<char>(optopt))
-							       : fmt::format("no option {}", word));
+			return wrong(
+				optopt && optopt < kFirst
+					? fmt::format("no option -{}", static_cast<char>(optopt))
+					: fmt::format("no option {}", word));
 		for (size_t i = 0; i < options_.size(); i++) {
 			const Option &o = options_[i];
 			if (got != kFirst + static_cast<int>(i) && (!o.letter || got != o.letter))
@@ -118,7 +136,8 @@ std::optional<int> Args::parse(int argc, char **argv)
 			std::string value = optarg ? optarg : "";
 			std::string allowed = o.take(value);
 			if (!allowed.empty())
-				return wrong(fmt::format("--{} {}: it takes {}", o.name, value, allowed));
+				return wrong(fmt::format("--{} {}: it takes {}", o.name, value,
+							 allowed));
 			break;
 		}
 	}
@@ -126,7 +145,8 @@ std::optional<int> Args::parse(int argc, char **argv)
 	if (nr_words < words_min_)
 		return wrong(fmt::format("{} is missing", words_name_));
 	if (nr_words > words_max_)
-		return wrong(fmt::format("what is {}?", argv[optind + static_cast<int>(words_max_)]));
+		return wrong(
+			fmt::format("what is {}?", argv[optind + static_cast<int>(words_max_)]));
 	if (words_)
 		words_->assign(argv + optind, argv + argc);
 	return {};
@@ -134,14 +154,15 @@ std::optional<int> Args::parse(int argc, char **argv)
 
 int Args::wrong(const std::string &why) const
 {
-	fmt::print(stderr, "cxl-kv {}: {}\n`cxl-kv {} --help` lists the options\n", command_, why, command_);
+	fmt::print(stderr, "cxl-kv {}: {}\n`cxl-kv {} --help` lists the options\n", command_, why,
+		   command_);
 	return kExitUsage;
 }
 
 void Args::print_help() const
 {
-	fmt::print("usage: cxl-kv {} [OPTION]...{}{}\n\n{}\n\n", command_, words_name_.empty() ? "" : " ",
-		   words_name_, about_);
+	fmt::print("usage: cxl-kv {} [OPTION]...{}{}\n\n{}\n\n", command_,
+		   words_name_.empty() ? "" : " ", words_name_, about_);
 	for (const Option &o : options_)
 		fmt::print("  {:<3} --{:<18} {}\n", o.letter ? fmt::format("-{},", o.letter) : "",
 			   o.value.empty() ? o.name : o.name + " " + o.value, o.help);

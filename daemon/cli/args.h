@@ -30,9 +30,12 @@ public:
 
 	/* letter 0 = none. What is set must outlive parse(). */
 	void flag(char letter, const char *name, bool &to, const char *help);
-	void text(char letter, const char *name, const char *value, std::string &to, const char *help);
-	void number(char letter, const char *name, const char *value, double &to, Range range, const char *help);
-	void number(char letter, const char *name, const char *value, uint64_t &to, Range range, const char *help);
+	void text(char letter, const char *name, const char *value, std::string &to,
+		  const char *help);
+	void number(char letter, const char *name, const char *value, double &to, Range range,
+		    const char *help);
+	void number(char letter, const char *name, const char *value, uint64_t &to, Range range,
+		    const char *help);
 	/* Any check of one's own: takes the value, answers "" or what is allowed. */
 	void check(char letter, const char *name, const char *value,
 		   std::function<std::string(const std::string &)> take, const char *help);
@@ -40,7 +43,8 @@ public:
 	void words(const char *name, std::vector<std::string> &to, size_t min,
 		   size_t max = std::numeric_limits<size_t>::max());
 
-	/* Sets everything; an exit status when the command ends here (help was shown, usage was wrong). */
+	/* Sets everything; an exit status when the command ends here (help was shown, usage was
+	 * wrong). */
 	[[nodiscard]] std::optional<int> parse(int argc, char **argv);
 	/* Says what is wrong with the usage; for what only the command can know. */
 	int wrong(const std::string &why) const;

@@ -36,9 +36,10 @@ void print_arena(const json &arena)
 		notes += " lost " + human_bytes(lost);
 	if (bad)
 		notes += fmt::format(" {} bad hints", human_count(bad));
-	print_line(count("/arena"), printable(text_at(arena, "/name")), count("/pid"), count("/slots"),
-		   count("/layers") + "x" + count("/kv_heads"), bytes("/block_bytes"), bytes("/bytes/hot"),
-		   bytes("/bytes/warm"), bytes("/bytes/cold"), notes);
+	print_line(count("/arena"), printable(text_at(arena, "/name")), count("/pid"),
+		   count("/slots"), count("/layers") + "x" + count("/kv_heads"),
+		   bytes("/block_bytes"), bytes("/bytes/hot"), bytes("/bytes/warm"),
+		   bytes("/bytes/cold"), notes);
 }
 
 } // namespace
@@ -46,8 +47,10 @@ void print_arena(const json &arena)
 int cmd_list(int argc, char **argv)
 {
 	bool as_json = false;
-	Args args("list", "Shows the arenas: name and process of the client, session slots, layers x KV heads,\n"
-			  "bytes of a block, bytes in each tier; lost blocks and bad hints where there are any.");
+	Args args("list", "Shows the arenas: name and process of the client, session slots, layers "
+			  "x KV heads,\n"
+			  "bytes of a block, bytes in each tier; lost blocks and bad hints where "
+			  "there are any.");
 	args.flag('j', "json", as_json, "print the daemon's answer as JSON");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;

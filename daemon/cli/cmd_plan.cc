@@ -22,8 +22,9 @@ Result<std::optional<uint32_t>> field(const json &config, const char *name)
 	if (!config.contains(name) || config[name].is_null())
 		return std::optional<uint32_t>();
 	if (!config[name].is_number_unsigned() || config[name] < 1 || config[name] > (1 << 20))
-		return error(EINVAL, fmt::format("{} is {}, it has to be a whole number from 1 to 1048576", name,
-						 config[name].dump()));
+		return error(EINVAL,
+			     fmt::format("{} is {}, it has to be a whole number from 1 to 1048576",
+					 name, config[name].dump()));
 	return std::optional<uint32_t>(config[name].get<uint32_t>());
 }
 
@@ -37,7 +38,8 @@ Result<double> element_bytes(const json &config)
 	for (const auto &[name, bytes] : types)
 		if (config["torch_dtype"] == name)
 			return bytes;
-	return error(EINVAL, "torch_dtype " + config["torch_dtype"].dump() + " is not known; use --elem-bytes");
+	return error(EINVAL, "torch_dtype " + config["torch_dtype"].dump() +
+				     " is not known; use --elem-bytes");
 }
 
 /* The shape in a Hugging Face config.json. */
@@ -50,7 +52,8 @@ Result<KvShape> shape_of_config(const std::string &path)
 	if (!config.is_object())
 		return error(EINVAL, path + ": not a JSON object");
 
-	auto layers = field(config, "num_hidden_layers"), heads = field(config, "num_attention_heads");
+	auto layers = field(config, "num_hidden_layers"),
+	     heads = field(config, "num_attention_heads");
 	auto kv_heads = field(config, "num_key_value_heads"), hidden = field(config, "hidden_size");
 	auto head_dim = field(config, "head_dim");
 	for (const auto *got : {&layers, &heads, &kv_heads, &hidden, &head_dim})
@@ -60,7 +63,8 @@ Result<KvShape> shape_of_config(const std::string &path)
 	if (!elem_bytes)
 		return elem_bytes.error().in(path);
 	if (!*layers || !*heads || (!*head_dim && !*hidden))
-		return error(EINVAL, path + ": num_hidden_layers, num_attention_heads and head_dim or hidden_size "
+		return error(EINVAL, path + ": num_hidden_layers, num_attention_heads and head_dim "
+					    "or hidden_size "
 					    "are needed");
 	return KvShape{**layers, kv_heads->value_or(**heads), **heads,
 		       head_dim->value_or(hidden->value_or(0) / **heads), *elem_bytes};
@@ -84,22 +88,30 @@ int cmd_plan(int argc, char **argv)
 	uint64_t kv_heads = 0, endpoints = 4;
 	double elem_bytes = 0;
 	bool as_json = false;
-	Args args("plan", "Computes sizes, times and cost of a deployment. Every line is a model: arithmetic on the\n"
+	Args args("plan", "Computes sizes, times and cost of a deployment. Every line is a model: "
+			  "arithmetic on the\n"
 			  "inputs, nothing was measured. The defaults are the published example.");
-	args.text('m', "model", "MODEL", model, "llama-70b, llama-8b, or a Hugging Face config.json");
+	args.text('m', "model", "MODEL", model,
+		  "llama-70b, llama-8b, or a Hugging Face config.json");
 	args.number(0, "kv-heads", "N", kv_heads, {1, 65536}, "KV heads instead of the model's");
-	args.number(0, "elem-bytes", "B", elem_bytes, {0.25, 8}, "bytes of a KV element instead of the model's");
-	args.number('c', "context", "TOKENS", in.context_tokens, {1, 1e9}, "tokens of a context (131072)");
+	args.number(0, "elem-bytes", "B", elem_bytes, {0.25, 8},
+		    "bytes of a KV element instead of the model's");
+	args.number('c', "context", "TOKENS", in.context_tokens, {1, 1e9},
+		    "tokens of a context (131072)");
 	args.number('u', "users", "N", in.users, {1, 1e6}, "contexts at a time (8)");
 	args.number(0, "weights", "GB", in.weights_GB, {0, 1e6}, "the model's weights (140)");
 	args.number(0, "card", "GB", in.card_GB, {1, 1e6}, "memory of the accelerator (192)");
 	args.number(0, "endpoints", "N", endpoints, {1, 64}, "CXL endpoints (4)");
 	args.number(0, "link", "GBps", in.link_GBps, {0.1, 1e4}, "GB/s of an endpoint's link (64)");
-	args.number(0, "prefill", "RATE", in.prefill_tokens_per_s, {1, 1e9}, "tokens/s that prefill computes (50000)");
+	args.number(0, "prefill", "RATE", in.prefill_tokens_per_s, {1, 1e9},
+		    "tokens/s that prefill computes (50000)");
 	args.number(0, "flops", "FLOPS", in.flops_per_s, {1, 1e20}, "or the FLOP/s that it gets");
-	args.number(0, "parameters", "N", in.parameters, {1, 1e15}, "parameters of the model, for --flops (70e9)");
-	args.number(0, "fetch-bytes", "B", in.fetch_bytes_per_token, {1, 1e9}, "KV bytes a token to fetch (160000)");
-	args.number(0, "margin", "TIMES", in.margin, {1, 1000}, "fetch when so many times cheaper (3)");
+	args.number(0, "parameters", "N", in.parameters, {1, 1e15},
+		    "parameters of the model, for --flops (70e9)");
+	args.number(0, "fetch-bytes", "B", in.fetch_bytes_per_token, {1, 1e9},
+		    "KV bytes a token to fetch (160000)");
+	args.number(0, "margin", "TIMES", in.margin, {1, 1000},
+		    "fetch when so many times cheaper (3)");
 	args.number(0, "years", "N", in.years, {0.1, 100}, "years of the cost (3)");
 	args.number(0, "price", "USD", in.usd_per_kWh, {0, 100}, "of a kWh (0.12)");
 	args.flag('j', "json", as_json, "print the rows as JSON");

@@ -13,7 +13,8 @@ namespace cxlkv {
 int cmd_status(int argc, char **argv)
 {
 	bool as_json = false;
-	Args args("status", "Shows the daemon, the tiers and their fill, and counters since its start.");
+	Args args("status",
+		  "Shows the daemon, the tiers and their fill, and counters since its start.");
 	args.flag('j', "json", as_json, "print the daemon's answer as JSON");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;

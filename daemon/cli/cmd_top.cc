@@ -51,7 +51,8 @@ private:
 		if (!status)
 			return status.error();
 		sample.status = std::move(*status);
-		sample.at_s = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+		sample.at_s =
+			std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 		auto list = client_->call({{"op", "list"}});
 		if (!list)
 			return list.error();
@@ -61,7 +62,8 @@ private:
 		if (sample.arena.is_null())
 			return sample;
 		/* The arena may be gone by now; the next sample knows. */
-		auto heads = client_->call({{"op", "heads"}, {"arena", number_at(sample.arena, "/arena")}});
+		auto heads = client_->call(
+			{{"op", "heads"}, {"arena", number_at(sample.arena, "/arena")}});
 		if (heads)
 			sample.heads = std::move(*heads);
 		else if (heads.error().code != EREMOTEIO)
@@ -101,7 +103,8 @@ int run_plain(const TopOptions &options)
 		auto now = sampler.sample(options.arena);
 		if (!now)
 			return complain(now.error());
-		fmt::print("{}{}", frame ? "\n" : "", plain(top_frame(*before, *now, HeatOf::Score, {80, 60})));
+		fmt::print("{}{}", frame ? "\n" : "",
+			   plain(top_frame(*before, *now, HeatOf::Score, {80, 60})));
 		fflush(stdout);
 		before = std::move(now);
 	}
@@ -122,8 +125,10 @@ int run_terminal(TopOptions options)
 	auto next = Clock::now();
 	for (uint64_t frame = 0; !options.nr_frames || frame < options.nr_frames;) {
 		terminal.show(top_frame(*before, shown, of, Terminal::room()),
-			      notice.empty() ? "q quit   a next arena   m map: score, hot, cold" : notice);
-		auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
+			      notice.empty() ? "q quit   a next arena   m map: score, hot, cold"
+					     : notice);
+		auto wait =
+			std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
 		int key = Terminal::key(static_cast<int>(std::max<int64_t>(wait.count(), 0)));
 		if (key == 'q' || key == 'Q')
 			return kExitOk;
@@ -150,12 +155,16 @@ int run_terminal(TopOptions options)
 int cmd_top(int argc, char **argv)
 {
 	TopOptions options;
-	Args args("top", "Shows tiers, rates and a heat map of one arena by layer and KV head, live.\n"
-			 "Keys: q quit, a next arena, m what the map shows. Where the output is no terminal,\n"
-			 "prints plain frames: one, or as many as --frames says.");
-	args.number('d', "delay", "SECONDS", options.interval_s, {0.1, 3600}, "time between frames (1)");
+	Args args("top",
+		  "Shows tiers, rates and a heat map of one arena by layer and KV head, live.\n"
+		  "Keys: q quit, a next arena, m what the map shows. Where the output is no "
+		  "terminal,\n"
+		  "prints plain frames: one, or as many as --frames says.");
+	args.number('d', "delay", "SECONDS", options.interval_s, {0.1, 3600},
+		    "time between frames (1)");
 	args.number('n', "frames", "N", options.nr_frames, {1, 1e9}, "stop after so many frames");
-	args.number('a', "arena", "N", options.arena, {1, 4294967295.0}, "the arena of the map (the first)");
+	args.number('a', "arena", "N", options.arena, {1, 4294967295.0},
+		    "the arena of the map (the first)");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;
 	return Terminal::usable() ? run_terminal(options) : run_plain(options);

@@ -34,7 +34,8 @@ Result<json> parse_answer(const std::string &line)
 		return error(EPROTO, "the daemon's answer is not a JSON object");
 	if (answer.contains("error")) {
 		std::string why = text_at(answer, "/message");
-		return error(EREMOTEIO, why.empty() ? "the daemon says " + text_at(answer, "/error") : why);
+		return error(EREMOTEIO,
+			     why.empty() ? "the daemon says " + text_at(answer, "/error") : why);
 	}
 	return answer;
 }
@@ -76,7 +77,8 @@ Result<json> ControlClient::call(json request, int timeout_ms)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error(ENOTCONN, std::string("the daemon hung up: ") + strerror(errno));
+			return error(ENOTCONN,
+				     std::string("the daemon hung up: ") + strerror(errno));
 		done += static_cast<size_t>(n);
 	}
 	for (;;) {
@@ -95,15 +97,19 @@ Result<std::string> ControlClient::read_line(int timeout_ms)
 	auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
 
 	for (size_t newline; (newline = input_.find('\n')) == std::string::npos;) {
-		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline -
+										  Clock::now());
 		pollfd waiting = {fd_.get(), POLLIN, 0};
-		int ready = ::poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+		int ready =
+			::poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
 		if (ready < 0 && errno == EINTR)
 			continue;
 		if (ready < 0)
 			return sys_error("poll");
 		if (ready == 0)
-			return error(ETIMEDOUT, fmt::format("the daemon did not answer within {} ms", timeout_ms));
+			return error(
+				ETIMEDOUT,
+				fmt::format("the daemon did not answer within {} ms", timeout_ms));
 		char buffer[65536];
 		ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
 		if (n < 0 && errno == EINTR)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command line's side of the control socket (docs/control-protocol.md): one question, one answer. */
+/* The command line's side of the control socket (docs/control-protocol.md): one question, one
+ * answer. */
 #pragma once
 
 #include "base/fd.h"
@@ -28,7 +29,8 @@ private:
 	unsigned next_id_ = 1;
 };
 
-/* One request on a connection of its own; an ExitCode, 0 when the answer is there. Failure is complained about. */
+/* One request on a connection of its own; an ExitCode, 0 when the answer is there. Failure is
+ * complained about. */
 int ask_daemon(const nlohmann::json &request, nlohmann::json &answer);
 /* Says on stderr what is wrong and what to do; the ExitCode that belongs to it. */
 int complain(const Error &error);

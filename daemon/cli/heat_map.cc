@@ -18,7 +18,8 @@ constexpr uint64_t kMaxHeads = 1 << 20;
 
 double cell_value(const json &head, HeatOf of)
 {
-	double hot = real_at(head, "/hot"), warm = real_at(head, "/warm"), cold = real_at(head, "/cold");
+	double hot = real_at(head, "/hot"), warm = real_at(head, "/warm"),
+	       cold = real_at(head, "/cold");
 
 	switch (of) {
 	case HeatOf::Score:
@@ -55,8 +56,9 @@ HeatMap::HeatMap(const json &heads, HeatOf of, size_t max_width, size_t max_heig
 {
 	uint64_t layers = number_at(heads, "/layers"), kv_heads = number_at(heads, "/kv_heads");
 
-	if (!max_width || !max_height || !layers || !kv_heads || layers > kMaxHeads || kv_heads > kMaxHeads ||
-	    !heads.contains("heads") || !heads["heads"].is_array() || heads["heads"].size() != layers * kv_heads)
+	if (!max_width || !max_height || !layers || !kv_heads || layers > kMaxHeads ||
+	    kv_heads > kMaxHeads || !heads.contains("heads") || !heads["heads"].is_array() ||
+	    heads["heads"].size() != layers * kv_heads)
 		return;
 	layers_per_cell_ = fold(layers, max_width);
 	heads_per_cell_ = fold(kv_heads, max_height);
@@ -66,7 +68,8 @@ HeatMap::HeatMap(const json &heads, HeatOf of, size_t max_width, size_t max_heig
 
 	std::vector<size_t> counts(cells_.size());
 	for (size_t i = 0; i < heads["heads"].size(); i++) { /* head = layer * kv_heads + kv_head */
-		size_t cell = i % kv_heads / heads_per_cell_ * width_ + i / kv_heads / layers_per_cell_;
+		size_t cell =
+			i % kv_heads / heads_per_cell_ * width_ + i / kv_heads / layers_per_cell_;
 		cells_[cell] += cell_value(heads["heads"][i], of);
 		counts[cell]++;
 	}
@@ -81,7 +84,8 @@ size_t HeatMap::level(size_t x, size_t y) const
 
 	if (!(share > 0))
 		return 0;
-	return static_cast<size_t>(std::clamp(std::ceil(share * (kNrLevels - 1)), 1.0, double{kNrLevels - 1}));
+	return static_cast<size_t>(
+		std::clamp(std::ceil(share * (kNrLevels - 1)), 1.0, double{kNrLevels - 1}));
 }
 
 char HeatMap::letter(size_t level)

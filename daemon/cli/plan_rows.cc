@@ -66,7 +66,8 @@ int ms_decimals(double ms)
 class Rows {
 public:
 	void section(const char *name) { section_ = name; }
-	void add(const std::string &name, double value, int decimals, const char *unit, const std::string &note = "")
+	void add(const std::string &name, double value, int decimals, const char *unit,
+		 const std::string &note = "")
 	{
 		rows_.push_back({section_, name, rounded(value, decimals), unit,
 				 grouped(value, decimals) + (*unit ? " " : "") + unit, note});
@@ -85,19 +86,20 @@ void add_size(Rows &rows, const PlanInputs &in)
 		double GB = rounded_GB(s.bytes(tokens));
 		double percent = GB / in.card_GB * 100;
 		rows.add(tokens_text(tokens), GB, GB >= 20 ? 0 : 1, "GB",
-			 fmt::format("{}; {:.{}f} % of {} GB", binary(s.bytes(tokens)), percent, percent < 10 ? 1 : 0,
-				     grouped(in.card_GB)));
+			 fmt::format("{}; {:.{}f} % of {} GB", binary(s.bytes(tokens)), percent,
+				     percent < 10 ? 1 : 0, grouped(in.card_GB)));
 	};
 
 	rows.section("KV size");
 	rows.add("a token", s.bytes_per_token(), 0, "B",
-		 fmt::format("2 x {} layers x {} KV heads x {} x {:g} B = {}", s.layers, s.kv_heads, s.head_dim,
-			     s.elem_bytes, binary(s.bytes_per_token())));
+		 fmt::format("2 x {} layers x {} KV heads x {} x {:g} B = {}", s.layers, s.kv_heads,
+			     s.head_dim, s.elem_bytes, binary(s.bytes_per_token())));
 	std::set<double> sizes = {4096, 32768, 131072, 524288, 1048576, in.context_tokens};
 	for (double tokens : sizes)
 		size_row(tokens);
-	rows.add(fmt::format("{} contexts", grouped(in.users)), rounded_GB(s.bytes(in.context_tokens) * in.users),
-		 0, "GB", binary(s.bytes(in.context_tokens) * in.users));
+	rows.add(fmt::format("{} contexts", grouped(in.users)),
+		 rounded_GB(s.bytes(in.context_tokens) * in.users), 0, "GB",
+		 binary(s.bytes(in.context_tokens) * in.users));
 	rows.add("multi-head attention", static_cast<double>(s.heads) / s.kv_heads, 1, "times",
 		 fmt::format("{} KV heads instead of {}", s.heads, s.kv_heads));
 	rows.add("multi-query attention", s.kv_heads, 0, "times less", "1 KV head");
@@ -108,15 +110,20 @@ void add_formats(Rows &rows, const PlanInputs &in)
 	static const struct {
 		const char *name, *loss;
 		double elem_bytes;
-	} formats[] = {{"FP16", "", 2}, {"FP8", "< 0.1 % loss claimed", 1}, {"INT8", "< 0.5 % loss claimed", 1}, {"INT4", "about 1 % loss claimed", 0.5}};
+	} formats[] = {{"FP16", "", 2},
+		       {"FP8", "< 0.1 % loss claimed", 1},
+		       {"INT8", "< 0.5 % loss claimed", 1},
+		       {"INT4", "about 1 % loss claimed", 0.5}};
 	KvShape full = in.shape;
 	full.elem_bytes = 2;
 	double GB = rounded_GB(full.bytes(in.context_tokens));
 
 	rows.section("formats");
 	for (const auto &format : formats)
-		rows.add(format.name, GB * format.elem_bytes / 2, format.elem_bytes == 2 ? 0 : 1, "GB", format.loss);
-	for (auto [name, GBps] : {std::pair{"FP16 to INT8", 48}, {"FP16 to INT4", 32}, {"INT8 to FP16", 64}})
+		rows.add(format.name, GB * format.elem_bytes / 2, format.elem_bytes == 2 ? 0 : 1,
+			 "GB", format.loss);
+	for (auto [name, GBps] :
+	     {std::pair{"FP16 to INT8", 48}, {"FP16 to INT4", 32}, {"INT8 to FP16", 64}})
 		rows.add(name, GBps, 0, "GB/s", "claimed for one endpoint");
 }
 
@@ -129,11 +136,13 @@ void add_wall(Rows &rows, const PlanInputs &in)
 
 	rows.section("capacity");
 	rows.add("needed", need, 0, "GB",
-		 fmt::format("{} weights + {} users x {} + {}", grouped(in.weights_GB), grouped(in.users),
-			     grouped(context_GB, context_GB >= 20 ? 0 : 1), grouped(in.overhead_GB)));
+		 fmt::format("{} weights + {} users x {} + {}", grouped(in.weights_GB),
+			     grouped(in.users), grouped(context_GB, context_GB >= 20 ? 0 : 1),
+			     grouped(in.overhead_GB)));
 	rows.add("of the card", need / in.card_GB, 1, "times", grouped(in.card_GB) + " GB");
 	rows.add("token metadata", metadata / 1048576, 0, "MiB",
-		 fmt::format("{} heads x {} tokens x 8 B", grouped(heads), grouped(in.context_tokens)));
+		 fmt::format("{} heads x {} tokens x 8 B", grouped(heads),
+			     grouped(in.context_tokens)));
 	rows.add("of the KV cache", metadata / in.shape.bytes(in.context_tokens) * 100, 2, "%");
 	rows.add("hot set a user", in.hot_set_GB / in.hot_users, 2, "GB",
 		 fmt::format("{} GB for {} users", grouped(in.hot_set_GB), grouped(in.hot_users)));
@@ -146,33 +155,38 @@ void add_tiers(Rows &rows, const PlanInputs &in)
 	rows.section("tiers");
 	rows.add("hot", in.card_GB, 0, "GB", fmt::format("{} TB/s", grouped(in.card_GBps / 1000)));
 	rows.add("warm", cxl_GB / 1024, 0, "TB",
-		 fmt::format("{} x {} GB, about {} ns", grouped(in.endpoints), grouped(in.endpoint_GB),
-			     grouped(in.latency.warm_ns)));
+		 fmt::format("{} x {} GB, about {} ns", grouped(in.endpoints),
+			     grouped(in.endpoint_GB), grouped(in.latency.warm_ns)));
 	rows.add("warm links", in.endpoints * in.link_GBps, 0, "GB/s",
 		 fmt::format("{} x {} GB/s", grouped(in.endpoints), grouped(in.link_GBps)));
 	rows.add("inside an endpoint", in.channels * in.channel_GBps, 1, "GB/s",
 		 fmt::format("{} x {} GB/s", grouped(in.channels), grouped(in.channel_GBps, 1)));
 	rows.add("cold", cold_TB, 0, "TB",
-		 fmt::format("{} x {} TB, about {} µs, about {} GB/s", grouped(in.drives), grouped(in.drive_TB),
-			     grouped(in.latency.cold_ns / 1000), grouped(in.drive_GBps)));
+		 fmt::format("{} x {} TB, about {} µs, about {} GB/s", grouped(in.drives),
+			     grouped(in.drive_TB), grouped(in.latency.cold_ns / 1000),
+			     grouped(in.drive_GBps)));
 	rows.add("all", in.card_GB / 1000 + cxl_GB / 1024 + cold_TB, 0, "TB");
 }
 
 void add_latency(Rows &rows, const PlanInputs &in)
 {
 	double cxl_ns = sum(in.cxl_read_ns), dma_us = sum(in.pcie_dma_us);
-	double untiered = in.untiered_hit * in.latency.hot_ns + (1 - in.untiered_hit) * dma_us * 1000;
+	double untiered =
+		in.untiered_hit * in.latency.hot_ns + (1 - in.untiered_hit) * dma_us * 1000;
 
 	rows.section("latency");
 	rows.add("CXL.mem read", cxl_ns, 0, "ns", parts(in.cxl_read_ns));
 	rows.add("PCIe DMA", dma_us, 2, "µs", parts(in.pcie_dma_us, 2));
 	rows.add("DMA / CXL", dma_us * 1000 / cxl_ns, 0, "times");
 	for (double hit : {0.97, 0.93, 0.87, 0.80, 0.72, 0.60})
-		rows.add(fmt::format("effective at {:.0f} %", hit * 100), in.latency.effective_ns(hit), 0, "ns",
-			 fmt::format("{:.0f} ns of it for {:.1f} % on flash", in.latency.cold_part_ns(hit),
+		rows.add(fmt::format("effective at {:.0f} %", hit * 100),
+			 in.latency.effective_ns(hit), 0, "ns",
+			 fmt::format("{:.0f} ns of it for {:.1f} % on flash",
+				     in.latency.cold_part_ns(hit),
 				     in.latency.cold_share * (1 - hit) * 100));
 	rows.add("without tiers", untiered, 0, "ns",
-		 fmt::format("{:.0f} % at {} ns, the rest by DMA", in.untiered_hit * 100, grouped(in.latency.hot_ns)));
+		 fmt::format("{:.0f} % at {} ns, the rest by DMA", in.untiered_hit * 100,
+			     grouped(in.latency.hot_ns)));
 	rows.add("gain at 97 %", untiered / in.latency.effective_ns(0.97), 1, "times");
 }
 
@@ -212,16 +226,19 @@ void add_fetch(Rows &rows, const PlanInputs &in)
 	rows.section("fetch or recompute");
 	for (double tokens : {1000.0, 20000.0}) {
 		double bytes = tokens * in.fetch_bytes_per_token;
-		double recompute = in.flops_per_s > 0 ? prefill_ms(tokens, in.parameters, in.flops_per_s)
-						      : prefill_ms(tokens, in.prefill_tokens_per_s);
+		double recompute = in.flops_per_s > 0
+					   ? prefill_ms(tokens, in.parameters, in.flops_per_s)
+					   : prefill_ms(tokens, in.prefill_tokens_per_s);
 
-		rows.add(tokens_text(tokens) + ", recompute", recompute, ms_decimals(recompute), "ms",
+		rows.add(tokens_text(tokens) + ", recompute", recompute, ms_decimals(recompute),
+			 "ms",
 			 fmt::format("{} MB of KV at {} B a token", grouped(bytes / 1e6),
 				     grouped(in.fetch_bytes_per_token)));
 		for (double GBps : {900.0, 55.0, 50.0, 7.0, 3.0, 2.0}) {
 			double fetch = transfer_ms(bytes, GBps);
-			rows.add(fmt::format("{}, {:g} GB/s", tokens_text(tokens), GBps), fetch, ms_decimals(fetch),
-				 "ms", verdict(rounded(fetch, ms_decimals(fetch)), recompute, in.margin));
+			rows.add(fmt::format("{}, {:g} GB/s", tokens_text(tokens), GBps), fetch,
+				 ms_decimals(fetch), "ms",
+				 verdict(rounded(fetch, ms_decimals(fetch)), recompute, in.margin));
 		}
 	}
 }
@@ -243,10 +260,11 @@ void add_cost(Rows &rows, const PlanInputs &in)
 	rows.add("CapEx", sum(before.capex_usd), 0, "USD", parts(before.capex_usd));
 	rows.add("CapEx, tiered", sum(after.capex_usd), 0, "USD", parts(after.capex_usd));
 	rows.add("CapEx saved", sum(before.capex_usd) - sum(after.capex_usd), 0, "USD",
-		 fmt::format("{:.0f} % less", percent_less(sum(before.capex_usd), sum(after.capex_usd))));
+		 fmt::format("{:.0f} % less",
+			     percent_less(sum(before.capex_usd), sum(after.capex_usd))));
 	rows.add("energy", before.energy_usd(), 0, "USD",
-		 fmt::format("{:.1f} kW x {:g} PUE x 8,760 h x {:g} years x {:g} USD", before.wall_kW, before.pue,
-			     before.years, before.usd_per_kWh));
+		 fmt::format("{:.1f} kW x {:g} PUE x 8,760 h x {:g} years x {:g} USD",
+			     before.wall_kW, before.pue, before.years, before.usd_per_kWh));
 	rows.add("energy, tiered", after.energy_usd(), 0, "USD");
 	rows.add("TCO", before.total_usd(), 0, "USD");
 	rows.add("TCO, tiered", after.total_usd(), 0, "USD");
@@ -279,7 +297,8 @@ std::string plan_text(const std::vector<PlanRow> &rows)
 		if (row.section != section)
 			out += fmt::format("model  {}\n", row.section);
 		section = row.section;
-		std::string line = fmt::format("model    {} {}", left(row.name, 23), right(row.text, 13));
+		std::string line =
+			fmt::format("model    {} {}", left(row.name, 23), right(row.text, 13));
 		if (columns(line) + 2 + columns(row.note) > 80)
 			line += "\nmodel      ";
 		out += row.note.empty() ? line + "\n" : line + "  " + row.note + "\n";

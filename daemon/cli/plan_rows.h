@@ -36,7 +36,8 @@ struct PlanInputs {
 	LatencyModel latency;
 
 	/* The published example's steps and parts; their sums are what counts. */
-	std::vector<double> cxl_read_ns = {15, 20, 25, 40, 80, 20}; /* issue, PHY, switch, controller, DRAM, return */
+	std::vector<double> cxl_read_ns = {
+		15, 20, 25, 40, 80, 20}; /* issue, PHY, switch, controller, DRAM, return */
 	std::vector<double> pcie_dma_us = {4.00, 2.50, 1.50, 0.70, 0.10, 0.20, 4.00};
 	double untiered_hit = 0.85; /* the rest by PCIe DMA */
 	std::vector<double> layer_stream_GB = {0.302, 1.41, 0.512};

@@ -20,25 +20,42 @@ constexpr size_t kWidth = 80;
 struct Fields {
 	const json &object;
 
-	[[nodiscard]] uint64_t number(const char *pointer) const { return number_at(object, pointer); }
-	[[nodiscard]] std::string count(const char *pointer) const { return human_count(number(pointer)); }
-	[[nodiscard]] std::string bytes(const char *pointer) const { return human_bytes(number(pointer)); }
-	[[nodiscard]] std::string ns(const char *pointer) const { return human_ns(number(pointer)); }
-	[[nodiscard]] std::string text(const char *pointer) const { return text_at(object, pointer); }
+	[[nodiscard]] uint64_t number(const char *pointer) const
+	{
+		return number_at(object, pointer);
+	}
+	[[nodiscard]] std::string count(const char *pointer) const
+	{
+		return human_count(number(pointer));
+	}
+	[[nodiscard]] std::string bytes(const char *pointer) const
+	{
+		return human_bytes(number(pointer));
+	}
+	[[nodiscard]] std::string ns(const char *pointer) const
+	{
+		return human_ns(number(pointer));
+	}
+	[[nodiscard]] std::string text(const char *pointer) const
+	{
+		return text_at(object, pointer);
+	}
 };
 
 std::string head_lines(const Fields &f)
 {
-	std::string out = fmt::format("cxl-kvd {}, pid {}, up {}, {} mode, {} policy, {} arena{}\n", f.text("/version"),
-				      f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
-				      f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
+	std::string out = fmt::format(
+		"cxl-kvd {}, pid {}, up {}, {} mode, {} policy, {} arena{}\n", f.text("/version"),
+		f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
+		f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
 	std::string source = f.text("/sampling/source");
 	out += "sampling: " + (source.empty() ? "none" : source) + "\n";
 	json::json_pointer not_used("/sampling/not_used");
 	if (f.object.contains(not_used) && f.object.at(not_used).is_object())
 		for (const auto &[name, why] : f.object.at(not_used).items())
 			if (why.is_string())
-				out += "  " + wrap("not " + name + ": " + why.get<std::string>(), kWidth - 2, 6);
+				out += "  " + wrap("not " + name + ": " + why.get<std::string>(),
+						   kWidth - 2, 6);
 	return out;
 }
 
@@ -49,9 +66,10 @@ std::string tier_line(const json &status, const char *name, const std::string &p
 
 	if (!limit && !used)
 		return fmt::format("{} none\n", left(name, 5));
-	return fmt::format("{} {} {} of {} {} {} {}\n", left(name, 5), right(human_count(number_at(tier, "/blocks")), 8),
-			   right(human_bytes(used), 9), left(human_bytes(limit), 9), right(human_share(used, limit), 5),
-			   fill_bar(used, limit, 12), place);
+	return fmt::format("{} {} {} of {} {} {} {}\n", left(name, 5),
+			   right(human_count(number_at(tier, "/blocks")), 8),
+			   right(human_bytes(used), 9), left(human_bytes(limit), 9),
+			   right(human_share(used, limit), 5), fill_bar(used, limit, 12), place);
 }
 
 std::string tier_lines(const json &status)
@@ -65,41 +83,50 @@ std::string tier_lines(const json &status)
 			continue;
 		const json &tier = status["tiers"][name];
 		std::string nodes = node_list(tier);
-		out += tier_line(status, name, nodes.empty() ? text_at(tier, "/path") : "node " + nodes);
+		out += tier_line(status, name,
+				 nodes.empty() ? text_at(tier, "/path") : "node " + nodes);
 	}
 	if (uint64_t lost = number_at(status, "/lost_blocks"))
-		out += fmt::format("lost  {}: could not be restored; their engine recomputes them\n",
-				   right(human_count(lost), 8));
+		out += fmt::format(
+			"lost  {}: could not be restored; their engine recomputes them\n",
+			right(human_count(lost), 8));
 	return out;
 }
 
 std::string work_lines(const Fields &f)
 {
 	std::string out = "\n";
-	out += fmt::format("made     {} blocks, {} dropped, {} requests found no room\n", f.count("/made"),
-			   f.count("/dropped"), f.count("/no_room"));
+	out += fmt::format("made     {} blocks, {} dropped, {} requests found no room\n",
+			   f.count("/made"), f.count("/dropped"), f.count("/no_room"));
 	out += fmt::format("spill    {} blocks, {}; {} clean, {} aborted, {} failed, {} refused\n",
-			   f.count("/spill/spilled"), f.bytes("/spill/spilled_bytes"), f.count("/spill/clean"),
-			   f.count("/spill/aborted"), f.count("/spill/failed"), f.count("/spill/refused"));
+			   f.count("/spill/spilled"), f.bytes("/spill/spilled_bytes"),
+			   f.count("/spill/clean"), f.count("/spill/aborted"),
+			   f.count("/spill/failed"), f.count("/spill/refused"));
 	out += fmt::format("restore  {} blocks, {}; {} by a fault, {} lost; p50 {}, p99 {}\n",
-			   f.count("/restore/restored"), f.bytes("/restore/restored_bytes"), f.count("/restore/demand"),
-			   f.count("/restore/lost"), f.ns("/restore/p50_ns"), f.ns("/restore/p99_ns"));
-	out += fmt::format("wake     {} sessions; p50 {}, p99 {}\n", f.count("/wake/count"), f.ns("/wake/p50_ns"),
-			   f.ns("/wake/p99_ns"));
-	out += fmt::format("faults   {} missing, {} write-protect, {} minor\n", f.count("/faults/missing"),
-			   f.count("/faults/wp"), f.count("/faults/minor"));
-	out += fmt::format("store    {} of {}; {} checksum failures, {} I/O errors, {} without space\n",
-			   f.bytes("/store/used_bytes"), f.bytes("/store/capacity_bytes"),
-			   f.count("/store/checksum_failures"), f.count("/store/io_errors"), f.count("/store/no_space"));
+			   f.count("/restore/restored"), f.bytes("/restore/restored_bytes"),
+			   f.count("/restore/demand"), f.count("/restore/lost"),
+			   f.ns("/restore/p50_ns"), f.ns("/restore/p99_ns"));
+	out += fmt::format("wake     {} sessions; p50 {}, p99 {}\n", f.count("/wake/count"),
+			   f.ns("/wake/p50_ns"), f.ns("/wake/p99_ns"));
+	out += fmt::format("faults   {} missing, {} write-protect, {} minor\n",
+			   f.count("/faults/missing"), f.count("/faults/wp"),
+			   f.count("/faults/minor"));
+	out += fmt::format(
+		"store    {} of {}; {} checksum failures, {} I/O errors, {} without space\n",
+		f.bytes("/store/used_bytes"), f.bytes("/store/capacity_bytes"),
+		f.count("/store/checksum_failures"), f.count("/store/io_errors"),
+		f.count("/store/no_space"));
 	for (const char *direction : {"promote", "demote"}) {
 		std::string at = std::string("/mover/") + direction;
 		auto number = [&](const char *name) { return f.count((at + name).c_str()); };
-		out += fmt::format("{} {} attempted = {} moved + {} failed + {} skipped; {}\n", left(direction, 8),
-				   number("/attempted"), number("/moved"), number("/failed"), number("/skipped"),
+		out += fmt::format("{} {} attempted = {} moved + {} failed + {} skipped; {}\n",
+				   left(direction, 8), number("/attempted"), number("/moved"),
+				   number("/failed"), number("/skipped"),
 				   f.bytes((at + "/bytes").c_str()));
 	}
 	if (f.number("/mover/no_space"))
-		out += fmt::format("         {} moves found no space on the other node\n", f.count("/mover/no_space"));
+		out += fmt::format("         {} moves found no space on the other node\n",
+				   f.count("/mover/no_space"));
 	return out;
 }
 
@@ -121,7 +148,8 @@ std::string node_list(const json &tier)
 	if (tier.contains("nodes") && tier["nodes"].is_array())
 		for (const json &node : tier["nodes"])
 			if (node.is_number_integer())
-				out += (out.empty() ? "" : ",") + std::to_string(node.get<int64_t>());
+				out += (out.empty() ? "" : ",") +
+				       std::to_string(node.get<int64_t>());
 	return out;
 }
 

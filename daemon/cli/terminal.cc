@@ -12,7 +12,8 @@ namespace cxlkv {
 namespace {
 
 /* Black to red to white, of the 256-colour table; pair number = level + 1. */
-constexpr std::array<short, HeatMap::kNrLevels> heat_colours = {0, 17, 18, 54, 90, 126, 162, 202, 214, 226};
+constexpr std::array<short, HeatMap::kNrLevels> heat_colours = {0,   17,  18,  54,  90,
+								126, 162, 202, 214, 226};
 constexpr short kAlarmPair = HeatMap::kNrLevels + 1;
 
 bool set_up_colours()
@@ -32,8 +33,8 @@ bool set_up_colours()
 bool Terminal::usable()
 {
 	int why = 0;
-	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && setupterm(nullptr, STDOUT_FILENO, &why) == OK &&
-	       cursor_address;
+	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
+	       setupterm(nullptr, STDOUT_FILENO, &why) == OK && cursor_address;
 }
 
 Terminal::Terminal()

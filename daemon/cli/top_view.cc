@@ -20,7 +20,8 @@ struct Rates {
 
 	[[nodiscard]] double per_s(const char *pointer) const
 	{
-		uint64_t was = number_at(before.status, pointer), is = number_at(now.status, pointer);
+		uint64_t was = number_at(before.status, pointer),
+			 is = number_at(now.status, pointer);
 		double seconds = now.at_s - before.at_s;
 		return seconds > 0 && is >= was ? static_cast<double>(is - was) / seconds : 0;
 	}
@@ -37,10 +38,10 @@ struct Rates {
 TopLine head_line(const json &status)
 {
 	return {{TopPiece::Bold, fmt::format("cxl-kvd {}", text_at(status, "/version"))},
-		{TopPiece::Normal,
-		 fmt::format("  {} mode, {} policy, up {}, arenas: {}", text_at(status, "/mode"),
-			     text_at(status, "/preset"), human_duration(number_at(status, "/uptime_s")),
-			     number_at(status, "/arenas"))}};
+		{TopPiece::Normal, fmt::format("  {} mode, {} policy, up {}, arenas: {}",
+					       text_at(status, "/mode"), text_at(status, "/preset"),
+					       human_duration(number_at(status, "/uptime_s")),
+					       number_at(status, "/arenas"))}};
 }
 
 TopLine tier_line(const json &status, const std::string &name)
@@ -54,7 +55,8 @@ TopLine tier_line(const json &status, const std::string &name)
 		return {{TopPiece::Dim, left(name, 5) + " none"}};
 	auto style = limit && used > limit ? TopPiece::Alarm : TopPiece::Normal;
 	return {{TopPiece::Bold, left(name, 5)},
-		{TopPiece::Normal, right(human_count(blocks), 9) + " blocks" + right(human_bytes(used), 10) + " of " +
+		{TopPiece::Normal, right(human_count(blocks), 9) + " blocks" +
+					   right(human_bytes(used), 10) + " of " +
 					   left(human_bytes(limit), 9)},
 		{style, right(human_share(used, limit), 6) + " " + fill_bar(used, limit, 26)}};
 }
@@ -62,7 +64,8 @@ TopLine tier_line(const json &status, const std::string &name)
 TopLine flow_line(const Rates &r, const char *name, const char *bytes, const std::string &rest)
 {
 	return {{TopPiece::Bold, left(name, 8)},
-		{TopPiece::Normal, right(r.rate(bytes), 10) + right(human_bytes(number_at(r.now.status, bytes)), 10) +
+		{TopPiece::Normal, right(r.rate(bytes), 10) +
+					   right(human_bytes(number_at(r.now.status, bytes)), 10) +
 					   "  " + rest}};
 }
 
@@ -71,33 +74,39 @@ std::vector<TopLine> flow_lines(const Rates &r)
 	const json &s = r.now.status;
 	auto ns = [&](const char *pointer) { return human_ns(number_at(s, pointer)); };
 	auto moves = [&](const std::string &at) {
-		return fmt::format("{} of {} moved, {} failed", human_count(number_at(s, (at + "/moved").c_str())),
+		return fmt::format("{} of {} moved, {} failed",
+				   human_count(number_at(s, (at + "/moved").c_str())),
 				   human_count(number_at(s, (at + "/attempted").c_str())),
 				   human_count(number_at(s, (at + "/failed").c_str())));
 	};
 	std::vector<TopLine> lines = {
 		{{TopPiece::Dim, "              now     total"}},
 		flow_line(r, "spill", "/spill/spilled_bytes",
-			  fmt::format("{} aborted, {} failed", human_count(number_at(s, "/spill/aborted")),
+			  fmt::format("{} aborted, {} failed",
+				      human_count(number_at(s, "/spill/aborted")),
 				      human_count(number_at(s, "/spill/failed")))),
 		flow_line(r, "restore", "/restore/restored_bytes",
-			  fmt::format("p50 {}, p99 {}; {} by a fault", ns("/restore/p50_ns"), ns("/restore/p99_ns"),
+			  fmt::format("p50 {}, p99 {}; {} by a fault", ns("/restore/p50_ns"),
+				      ns("/restore/p99_ns"),
 				      human_count(number_at(s, "/restore/demand")))),
 		flow_line(r, "promote", "/mover/promote/bytes", moves("/mover/promote")),
 		flow_line(r, "demote", "/mover/demote/bytes", moves("/mover/demote")),
 		{{TopPiece::Bold, "faults  "},
-		 {TopPiece::Normal, right(r.count("/faults/missing"), 10) +
-					    right(human_count(number_at(s, "/faults/missing")), 10) +
-					    "  missing; " + r.count("/faults/wp") + " write-protect"}},
+		 {TopPiece::Normal,
+		  right(r.count("/faults/missing"), 10) +
+			  right(human_count(number_at(s, "/faults/missing")), 10) + "  missing; " +
+			  r.count("/faults/wp") + " write-protect"}},
 		{{TopPiece::Bold, "wakes   "},
 		 {TopPiece::Normal, right(r.count("/wake/count"), 10) +
-					    right(human_count(number_at(s, "/wake/count")), 10) + "  p50 " +
-					    ns("/wake/p50_ns") + ", p99 " + ns("/wake/p99_ns")}},
+					    right(human_count(number_at(s, "/wake/count")), 10) +
+					    "  p50 " + ns("/wake/p50_ns") + ", p99 " +
+					    ns("/wake/p99_ns")}},
 	};
 	uint64_t bad = number_at(s, "/store/checksum_failures") + number_at(s, "/store/io_errors");
 	if (uint64_t lost = number_at(s, "/lost_blocks"); lost || bad)
 		lines.push_back({{TopPiece::Alarm,
-				  fmt::format("{} blocks lost, {} checksum failures, {} I/O errors", human_count(lost),
+				  fmt::format("{} blocks lost, {} checksum failures, {} I/O errors",
+					      human_count(lost),
 					      human_count(number_at(s, "/store/checksum_failures")),
 					      human_count(number_at(s, "/store/io_errors")))}});
 	return lines;
@@ -121,20 +130,24 @@ TopLine map_row(const HeatMap &map, size_t y, size_t cell_width)
 std::vector<TopLine> map_lines(const TopSample &now, HeatOf of, TopRoom room)
 {
 	if (now.arena.is_null() || room.height < 4 || room.width < 16)
-		return {{{TopPiece::Dim, now.arena.is_null() ? "no arena: no engine is connected" : ""}}};
+		return {{{TopPiece::Dim,
+			  now.arena.is_null() ? "no arena: no engine is connected" : ""}}};
 
 	HeatMap map(now.heads, of, room.width - 6, room.height - 3);
 	std::vector<TopLine> lines = {
 		{{TopPiece::Bold, fmt::format("arena {} ", number_at(now.arena, "/arena"))},
-		 {TopPiece::Normal, fmt::format("{}, pid {}: {}", printable(text_at(now.arena, "/name")).substr(0, 20),
-						number_at(now.arena, "/pid"), heat_title(of))}}};
+		 {TopPiece::Normal,
+		  fmt::format("{}, pid {}: {}",
+			      printable(text_at(now.arena, "/name")).substr(0, 20),
+			      number_at(now.arena, "/pid"), heat_title(of))}}};
 	if (map.empty()) {
 		lines.push_back({{TopPiece::Dim, "no heads to show"}});
 		return lines;
 	}
-	lines.push_back({{TopPiece::Dim, fmt::format("     layers 0 to {}, {} a column; KV heads down, {} a row",
-						     number_at(now.heads, "/layers") - 1, map.layers_per_cell(),
-						     map.heads_per_cell())}});
+	lines.push_back({{TopPiece::Dim,
+			  fmt::format("     layers 0 to {}, {} a column; KV heads down, {} a row",
+				      number_at(now.heads, "/layers") - 1, map.layers_per_cell(),
+				      map.heads_per_cell())}});
 	size_t cell_width = std::min<size_t>((room.width - 6) / map.width(), 3);
 	for (size_t y = 0; y < map.height(); y++)
 		lines.push_back(map_row(map, y, cell_width));
@@ -158,7 +171,8 @@ void cut(TopLine &line, size_t width)
 
 } // namespace
 
-std::vector<TopLine> top_frame(const TopSample &before, const TopSample &now, HeatOf of, TopRoom room)
+std::vector<TopLine> top_frame(const TopSample &before, const TopSample &now, HeatOf of,
+			       TopRoom room)
 {
 	std::vector<TopLine> frame = {head_line(now.status)};
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* One frame of `cxl-kv top`, as lines of styled pieces: from two samples of the daemon's counters. */
+/* One frame of `cxl-kv top`, as lines of styled pieces: from two samples of the daemon's counters.
+ */
 #pragma once
 
 #include "cli/heat_map.h"
@@ -29,7 +30,8 @@ struct TopRoom {
 };
 
 /* before and now may be the same sample: then there are no rates yet. */
-std::vector<TopLine> top_frame(const TopSample &before, const TopSample &now, HeatOf of, TopRoom room);
+std::vector<TopLine> top_frame(const TopSample &before, const TopSample &now, HeatOf of,
+			       TopRoom room);
 
 /* The frame without its styles. */
 std::string plain(const std::vector<TopLine> &frame);

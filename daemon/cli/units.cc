@@ -59,26 +59,30 @@ std::string human_duration(uint64_t seconds)
 std::string human_count(uint64_t count)
 {
 	static constexpr std::array units = {"", "k", "M", "G", "T", "P"};
-	return count < 1000000 ? std::to_string(count) : scaled(static_cast<double>(count), 1000, units);
+	return count < 1000000 ? std::to_string(count)
+			       : scaled(static_cast<double>(count), 1000, units);
 }
 
 std::string human_share(uint64_t part, uint64_t whole)
 {
 	if (!whole)
 		return "-";
-	return fmt::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+	return fmt::format("{:.0f} %",
+			   100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 std::string printable(const std::string &text)
 {
 	std::string out = text;
-	std::ranges::replace_if(out, [](char c) { return c < ' ' || c > '~'; }, '?');
+	std::ranges::replace_if(
+		out, [](char c) { return c < ' ' || c > '~'; }, '?');
 	return out;
 }
 
 size_t columns(const std::string &text)
 {
-	return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+	return static_cast<size_t>(
+		std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 std::string left(const std::string &text, size_t width)

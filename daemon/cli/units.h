@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Numbers as people read them: three or four digits and a unit. JSON output never goes through here. */
+/* Numbers as people read them: three or four digits and a unit. JSON output never goes through
+ * here. */
 #pragma once
 
 #include <cstdint>

@@ -45,10 +45,14 @@ struct LatencyModel {
 	double cold_ns = 25000;
 	double cold_share = 0.1; /* of the accesses that miss hot */
 
-	[[nodiscard]] double cold_part_ns(double hot_hit) const { return cold_share * (1 - hot_hit) * cold_ns; }
+	[[nodiscard]] double cold_part_ns(double hot_hit) const
+	{
+		return cold_share * (1 - hot_hit) * cold_ns;
+	}
 	[[nodiscard]] double effective_ns(double hot_hit) const
 	{
-		return hot_hit * hot_ns + (1 - cold_share) * (1 - hot_hit) * warm_ns + cold_part_ns(hot_hit);
+		return hot_hit * hot_ns + (1 - cold_share) * (1 - hot_hit) * warm_ns +
+		       cold_part_ns(hot_hit);
 	}
 };
 
@@ -62,7 +66,10 @@ struct CostModel {
 	double years = 3;
 	double usd_per_kWh = 0.12;
 
-	[[nodiscard]] double energy_usd() const { return wall_kW * pue * 8760 * years * usd_per_kWh; }
+	[[nodiscard]] double energy_usd() const
+	{
+		return wall_kW * pue * 8760 * years * usd_per_kWh;
+	}
 	[[nodiscard]] double total_usd() const { return sum(capex_usd) + energy_usd(); }
 };
 

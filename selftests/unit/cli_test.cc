@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command line: usage errors, exit statuses, units, and what people see of the daemon's answers. */
+/* The command line: usage errors, exit statuses, units, and what people see of the daemon's
+ * answers. */
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
@@ -55,7 +56,9 @@ public:
 		EXPECT_LT(path_.size(), sizeof(address.sun_path));
 		memcpy(address.sun_path, path_.data(), path_.size());
 		listener_ = Fd(socket(AF_UNIX, SOCK_STREAM, 0));
-		EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr *>(&address), sizeof(address)), 0);
+		EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr *>(&address),
+			       sizeof(address)),
+			  0);
 		EXPECT_EQ(listen(listener_.get(), 1), 0);
 		setenv("CXL_KV_SOCKET", path_.c_str(), 1);
 		thread_ = std::thread([this] { serve(); });
@@ -84,8 +87,9 @@ private:
 			EXPECT_EQ(send(peer.get(), line.data(), line.size() / 2, MSG_NOSIGNAL),
 				  static_cast<ssize_t>(line.size() / 2));
 			size_t rest = line.size() - line.size() / 2;
-			EXPECT_EQ(send(peer.get(), line.data() + line.size() / 2, rest, MSG_NOSIGNAL),
-				  static_cast<ssize_t>(rest));
+			EXPECT_EQ(
+				send(peer.get(), line.data() + line.size() / 2, rest, MSG_NOSIGNAL),
+				static_cast<ssize_t>(rest));
 		}
 	}
 
@@ -97,7 +101,8 @@ private:
 
 json example_status()
 {
-	return json::parse(R"({"version":"0.1.0","mode":"native","pid":4711,"uptime_s":3725,"preset":"adaptive",
+	return json::parse(
+		R"({"version":"0.1.0","mode":"native","pid":4711,"uptime_s":3725,"preset":"adaptive",
 	"tiers":{"hot":{"blocks":1234,"bytes":80871424,"limit_bytes":83886080,"nodes":[0]},
 	"warm":{"blocks":0,"bytes":0,"limit_bytes":0,"nodes":[]},
 	"cold":{"blocks":4096,"bytes":268435456,"limit_bytes":17179869184,"path":"/var/lib/cxl-kv/spill"}},
@@ -205,7 +210,9 @@ TEST(Args, SetsWhatWasGiven)
 							       {"x", "a", "--quux"}})
 		EXPECT_EQ(parse(line), std::optional<int>(kExitUsage)) << line.back();
 	std::string said = testing::internal::GetCapturedStderr();
-	EXPECT_NE(said.find("--whole 1.5: it takes a whole number from 1 to 100"), std::string::npos) << said;
+	EXPECT_NE(said.find("--whole 1.5: it takes a whole number from 1 to 100"),
+		  std::string::npos)
+		<< said;
 	EXPECT_NE(said.find("FILE is missing"), std::string::npos) << said;
 	EXPECT_NE(said.find("no option -q"), std::string::npos) << said;
 	EXPECT_NE(said.find("no option --quux"), std::string::npos) << said;
@@ -247,16 +254,18 @@ TEST(Status, FitsOneScreenAndSaysWhatMatters)
 
 	EXPECT_LE(widest(text), 80u) << text;
 	EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 24) << text;
-	for (const char *part : {"pid 4711", "1 h 2 min", "77.1 MiB", "96 %", "/var/lib/cxl-kv/spill", "p50 148 µs",
-				 "10 attempted = 8 moved + 1 failed + 1 skipped", "kernel.numa_balancing is on",
-				 "sampling: pmu", "  not module: not loaded", "warm  none"})
+	for (const char *part :
+	     {"pid 4711", "1 h 2 min", "77.1 MiB", "96 %", "/var/lib/cxl-kv/spill", "p50 148 µs",
+	      "10 attempted = 8 moved + 1 failed + 1 skipped", "kernel.numa_balancing is on",
+	      "sampling: pmu", "  not module: not loaded", "warm  none"})
 		EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
 TEST(Status, AnswerOfAnotherShapeIsNoCrash)
 {
-	for (const char *odd : {"{}", R"({"tiers":5})", R"({"tiers":{"hot":[]}})", R"({"tiers":{"hot":{"bytes":"x"}}})",
-				R"({"warnings":[1]})", R"({"spill":[1,2]})"})
+	for (const char *odd :
+	     {"{}", R"({"tiers":5})", R"({"tiers":{"hot":[]}})",
+	      R"({"tiers":{"hot":{"bytes":"x"}}})", R"({"warnings":[1]})", R"({"spill":[1,2]})"})
 		EXPECT_FALSE(status_text(json::parse(odd)).empty()) << odd;
 }
 
@@ -273,14 +282,16 @@ TEST(Status, JsonIsTheDaemonsAnswer)
 
 TEST(List, OneLineAnArena)
 {
-	json answer = json::parse(R"({"id":1,"ok":true,"arenas":[{"arena":1,"name":"kv-engine-of-a-long-name","pid":4711,
+	json answer = json::parse(
+		R"({"id":1,"ok":true,"arenas":[{"arena":1,"name":"kv-engine-of-a-long-name","pid":4711,
 	"slots":32,"layers":80,"kv_heads":8,"head_dim":32,"elem_bytes":2,"tokens_per_block":32,"block_bytes":4096,
 	"bytes":{"hot":25165824,"warm":0,"cold":75497472,"lost":0},"hints":10,"bad_hints":0}]})");
 	OneShotServer server({answer.dump()});
 	Ran ran = capture(cmd_list, {"list"});
 	EXPECT_EQ(ran.exit, kExitOk) << ran.err;
 	EXPECT_LE(widest(ran.out), 80u) << ran.out;
-	for (const char *part : {"kv-engine-of-a", "4711", "80x8", "4.00 KiB", "24.0 MiB", "72.0 MiB"})
+	for (const char *part :
+	     {"kv-engine-of-a", "4711", "80x8", "4.00 KiB", "24.0 MiB", "72.0 MiB"})
 		EXPECT_NE(ran.out.find(part), std::string::npos) << part << "\n" << ran.out;
 }
 

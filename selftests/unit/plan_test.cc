@@ -12,7 +12,8 @@ using namespace cxlkv;
 
 namespace {
 
-const PlanRow *find(const std::vector<PlanRow> &rows, const std::string &section, const std::string &name)
+const PlanRow *find(const std::vector<PlanRow> &rows, const std::string &section,
+		    const std::string &name)
 {
 	for (const PlanRow &row : rows)
 		if (row.section == section && row.name == name)
@@ -32,7 +33,8 @@ void expect_figures(const PlanInputs &inputs, std::initializer_list<Figure> figu
 		const PlanRow *row = find(rows, figure.section, figure.name);
 		ASSERT_NE(row, nullptr) << figure.section << ": " << figure.name;
 		EXPECT_EQ(row->text, figure.text) << figure.section << ": " << figure.name;
-		EXPECT_NE(row->note.find(figure.note), std::string::npos) << figure.name << ": " << row->note;
+		EXPECT_NE(row->note.find(figure.note), std::string::npos)
+			<< figure.name << ": " << row->note;
 	}
 }
 
@@ -47,14 +49,15 @@ PlanInputs llama_8b()
 
 TEST(Plan, KvSizeOf70B)
 {
-	expect_figures({}, {{"KV size", "a token", "327,680 B", "320 KiB"},
-			    {"KV size", "4K tokens", "1.3 GB", "0.7 % of 192 GB"},
-			    {"KV size", "32K tokens", "10.7 GB", "5.6 %"},
-			    {"KV size", "128K tokens", "43 GB", "22 %"},
-			    {"KV size", "512K tokens", "172 GB", "90 %"},
-			    {"KV size", "1M tokens", "344 GB", "179 %"},
-			    {"KV size", "multi-head attention", "8.0 times", "64 KV heads instead of 8"},
-			    {"KV size", "multi-query attention", "8 times less", "1 KV head"}});
+	expect_figures(
+		{}, {{"KV size", "a token", "327,680 B", "320 KiB"},
+		     {"KV size", "4K tokens", "1.3 GB", "0.7 % of 192 GB"},
+		     {"KV size", "32K tokens", "10.7 GB", "5.6 %"},
+		     {"KV size", "128K tokens", "43 GB", "22 %"},
+		     {"KV size", "512K tokens", "172 GB", "90 %"},
+		     {"KV size", "1M tokens", "344 GB", "179 %"},
+		     {"KV size", "multi-head attention", "8.0 times", "64 KV heads instead of 8"},
+		     {"KV size", "multi-query attention", "8 times less", "1 KV head"}});
 	/* Unrounded the 512K context fills 89.5 % of the card. */
 	EXPECT_NEAR(KvShape{}.bytes(524288) / 192e9 * 100, 89.5, 0.05);
 }
@@ -64,7 +67,8 @@ TEST(Plan, KvSizeOf70BWithOneByte)
 	PlanInputs in;
 	in.shape.elem_bytes = 1;
 	in.context_tokens = 20000;
-	expect_figures(in, {{"KV size", "a token", "163,840 B", "160 KiB"}, {"KV size", "20,000 tokens", "3.3 GB", ""}});
+	expect_figures(in, {{"KV size", "a token", "163,840 B", "160 KiB"},
+			    {"KV size", "20,000 tokens", "3.3 GB", ""}});
 	EXPECT_NEAR(in.shape.bytes(20000) / 1e9, 3.28, 0.005);
 	EXPECT_DOUBLE_EQ(in.fetch_bytes_per_token * 20000 / 1e9, 3.2); /* the source's rounding */
 }
@@ -80,7 +84,8 @@ TEST(Plan, KvSizeOf8B)
 	in.context_tokens = 2048;
 	expect_figures(in, {{"KV size", "2K tokens", "0.3 GB", "256 MiB"}});
 	in.context_tokens = 128000;
-	expect_figures(in, {{"KV size", "125K tokens", "16.8 GB", "15.62 GiB"}}); /* "about 16 GiB" */
+	expect_figures(in,
+		       {{"KV size", "125K tokens", "16.8 GB", "15.62 GiB"}}); /* "about 16 GiB" */
 	in.shape.kv_heads = 32;
 	in.context_tokens = 32768;
 	expect_figures(in, {{"KV size", "32K tokens", "17.2 GB", "16 GiB"}});
@@ -99,11 +104,12 @@ TEST(Plan, Formats)
 
 TEST(Plan, CapacityWall)
 {
-	expect_figures({}, {{"capacity", "needed", "489 GB", "140 weights + 8 users x 43 + 5"},
-			    {"capacity", "of the card", "2.5 times", "192 GB"},
-			    {"capacity", "token metadata", "640 MiB", "640 heads x 131,072 tokens x 8 B"},
-			    {"capacity", "of the KV cache", "1.56 %", ""},
-			    {"capacity", "hot set a user", "2.31 GB", "37 GB for 16 users"}});
+	expect_figures(
+		{}, {{"capacity", "needed", "489 GB", "140 weights + 8 users x 43 + 5"},
+		     {"capacity", "of the card", "2.5 times", "192 GB"},
+		     {"capacity", "token metadata", "640 MiB", "640 heads x 131,072 tokens x 8 B"},
+		     {"capacity", "of the KV cache", "1.56 %", ""},
+		     {"capacity", "hot set a user", "2.31 GB", "37 GB for 16 users"}});
 }
 
 TEST(Plan, Tiers)
@@ -118,17 +124,19 @@ TEST(Plan, Tiers)
 
 TEST(Plan, Latency)
 {
-	expect_figures({}, {{"latency", "CXL.mem read", "200 ns", "15 + 20 + 25 + 40 + 80 + 20"},
-			    {"latency", "PCIe DMA", "13.00 µs", "4.00 + 2.50 + 1.50 + 0.70 + 0.10 + 0.20 + 4.00"},
-			    {"latency", "DMA / CXL", "65 times", ""},
-			    {"latency", "effective at 97 %", "177 ns", "75 ns of it for 0.3 % on flash"},
-			    {"latency", "effective at 93 %", "281 ns", ""},
-			    {"latency", "effective at 87 %", "435 ns", ""},
-			    {"latency", "effective at 80 %", "616 ns", ""},
-			    {"latency", "effective at 72 %", "822 ns", ""},
-			    {"latency", "effective at 60 %", "1,132 ns", ""},
-			    {"latency", "without tiers", "2,035 ns", "85 % at 100 ns"},
-			    {"latency", "gain at 97 %", "11.5 times", ""}});
+	expect_figures(
+		{}, {{"latency", "CXL.mem read", "200 ns", "15 + 20 + 25 + 40 + 80 + 20"},
+		     {"latency", "PCIe DMA", "13.00 µs",
+		      "4.00 + 2.50 + 1.50 + 0.70 + 0.10 + 0.20 + 4.00"},
+		     {"latency", "DMA / CXL", "65 times", ""},
+		     {"latency", "effective at 97 %", "177 ns", "75 ns of it for 0.3 % on flash"},
+		     {"latency", "effective at 93 %", "281 ns", ""},
+		     {"latency", "effective at 87 %", "435 ns", ""},
+		     {"latency", "effective at 80 %", "616 ns", ""},
+		     {"latency", "effective at 72 %", "822 ns", ""},
+		     {"latency", "effective at 60 %", "1,132 ns", ""},
+		     {"latency", "without tiers", "2,035 ns", "85 % at 100 ns"},
+		     {"latency", "gain at 97 %", "11.5 times", ""}});
 }
 
 TEST(Plan, Bandwidth)
@@ -147,17 +155,18 @@ TEST(Plan, Bandwidth)
 TEST(Plan, FetchOrRecompute)
 {
 	const char *section = "fetch or recompute";
-	expect_figures({}, {{section, "1,000 tokens, recompute", "20 ms", "160 MB"},
-			    {section, "1,000 tokens, 55 GB/s", "2.9 ms", "6.9 times cheaper: fetch"},
-			    {section, "1,000 tokens, 7 GB/s", "23 ms", "recompute"},
-			    {section, "1,000 tokens, 2 GB/s", "80 ms", "recompute"},
-			    {section, "20,000 tokens, recompute", "400 ms", "3,200 MB"},
-			    {section, "20,000 tokens, 55 GB/s", "58 ms", "fetch"},
-			    {section, "20,000 tokens, 7 GB/s", "457 ms", "recompute"},
-			    {section, "20,000 tokens, 2 GB/s", "1,600 ms", "recompute"},
-			    {section, "20,000 tokens, 900 GB/s", "3.6 ms", "111 times"},
-			    {section, "20,000 tokens, 50 GB/s", "64 ms", "fetch"},
-			    {section, "20,000 tokens, 3 GB/s", "1,067 ms", "recompute"}});
+	expect_figures({},
+		       {{section, "1,000 tokens, recompute", "20 ms", "160 MB"},
+			{section, "1,000 tokens, 55 GB/s", "2.9 ms", "6.9 times cheaper: fetch"},
+			{section, "1,000 tokens, 7 GB/s", "23 ms", "recompute"},
+			{section, "1,000 tokens, 2 GB/s", "80 ms", "recompute"},
+			{section, "20,000 tokens, recompute", "400 ms", "3,200 MB"},
+			{section, "20,000 tokens, 55 GB/s", "58 ms", "fetch"},
+			{section, "20,000 tokens, 7 GB/s", "457 ms", "recompute"},
+			{section, "20,000 tokens, 2 GB/s", "1,600 ms", "recompute"},
+			{section, "20,000 tokens, 900 GB/s", "3.6 ms", "111 times"},
+			{section, "20,000 tokens, 50 GB/s", "64 ms", "fetch"},
+			{section, "20,000 tokens, 3 GB/s", "1,067 ms", "recompute"}});
 	PlanInputs exact;
 	exact.fetch_bytes_per_token = 163840;
 	expect_figures(exact, {{section, "1,000 tokens, 55 GB/s", "3.0 ms", ""},
@@ -175,23 +184,25 @@ TEST(Plan, FetchOrRecompute)
 	PlanInputs near;
 	near.prefill_tokens_per_s = 100000;
 	near.margin = 4;
-	expect_figures(near, {{section, "1,000 tokens, 55 GB/s", "2.9 ms", "fetch where latency counts"}});
+	expect_figures(
+		near, {{section, "1,000 tokens, 55 GB/s", "2.9 ms", "fetch where latency counts"}});
 }
 
 TEST(Plan, PowerAndCost)
 {
-	expect_figures({}, {{"power", "an endpoint", "80 W", "40 + 15 + 12 + 8 + 5"},
-			    {"power", "its peak", "123 W", "60 + 25 + 18 + 12 + 8"},
-			    {"power", "all endpoints", "320 W", ""},
-			    {"power", "wall power", "51 % less", "1.9 kW against 3.9"},
-			    {"cost", "CapEx", "160,000 USD", "105,000 + 55,000"},
-			    {"cost", "CapEx, tiered", "103,000 USD", "35,000 + 40,000 + 8,000 + 20,000"},
-			    {"cost", "CapEx saved", "57,000 USD", "36 % less"},
-			    {"cost", "energy", "17,219 USD", "1.4 PUE x 8,760 h x 3 years x 0.12 USD"},
-			    {"cost", "energy, tiered", "8,389 USD", ""},
-			    {"cost", "TCO", "177,219 USD", ""},
-			    {"cost", "TCO, tiered", "111,389 USD", ""},
-			    {"cost", "TCO saved", "65,830 USD", "37 % less"}});
+	expect_figures(
+		{}, {{"power", "an endpoint", "80 W", "40 + 15 + 12 + 8 + 5"},
+		     {"power", "its peak", "123 W", "60 + 25 + 18 + 12 + 8"},
+		     {"power", "all endpoints", "320 W", ""},
+		     {"power", "wall power", "51 % less", "1.9 kW against 3.9"},
+		     {"cost", "CapEx", "160,000 USD", "105,000 + 55,000"},
+		     {"cost", "CapEx, tiered", "103,000 USD", "35,000 + 40,000 + 8,000 + 20,000"},
+		     {"cost", "CapEx saved", "57,000 USD", "36 % less"},
+		     {"cost", "energy", "17,219 USD", "1.4 PUE x 8,760 h x 3 years x 0.12 USD"},
+		     {"cost", "energy, tiered", "8,389 USD", ""},
+		     {"cost", "TCO", "177,219 USD", ""},
+		     {"cost", "TCO, tiered", "111,389 USD", ""},
+		     {"cost", "TCO saved", "65,830 USD", "37 % less"}});
 }
 
 TEST(Plan, EveryLineSaysModelAndFits)
@@ -207,7 +218,8 @@ TEST(Plan, EveryLineSaysModelAndFits)
 
 class PlanConfig : public testing::Test {
 protected:
-	/* Exit status of `cxl-kv plan --model FILE` with the given contents; what it said is kept. */
+	/* Exit status of `cxl-kv plan --model FILE` with the given contents; what it said is kept.
+	 */
 	int plan(const std::string &contents)
 	{
 		std::string path = testing::TempDir() + "cxl-kv-plan-config.json";
@@ -233,15 +245,19 @@ TEST_F(PlanConfig, IsReadAsHuggingFaceWritesIt)
 		  kExitOk)
 		<< err;
 	EXPECT_EQ(nlohmann::json::parse(out)[0]["value"], 131072);
-	/* Without num_key_value_heads every head is kept; head_dim wins over hidden_size / heads. */
-	ASSERT_EQ(plan(R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"hidden_size":4096})"), kExitOk);
+	/* Without num_key_value_heads every head is kept; head_dim wins over hidden_size / heads.
+	 */
+	ASSERT_EQ(
+		plan(R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"hidden_size":4096})"),
+		kExitOk);
 	EXPECT_EQ(nlohmann::json::parse(out)[0]["value"], 2 * 2 * 4 * 16 * 2);
 }
 
 TEST_F(PlanConfig, WrongOnesAreRefusedByName)
 {
 	for (const char *wrong :
-	     {"", "[]", "{", "{}", R"({"num_hidden_layers":2})", R"({"num_hidden_layers":0,"num_attention_heads":4,"head_dim":16})",
+	     {"", "[]", "{", "{}", R"({"num_hidden_layers":2})",
+	      R"({"num_hidden_layers":0,"num_attention_heads":4,"head_dim":16})",
 	      R"({"num_hidden_layers":-1,"num_attention_heads":4,"head_dim":16})",
 	      R"({"num_hidden_layers":2.5,"num_attention_heads":4,"head_dim":16})",
 	      R"({"num_hidden_layers":99999999,"num_attention_heads":4,"head_dim":16})",

@@ -16,15 +16,20 @@ json heads_of(unsigned layers, unsigned kv_heads)
 {
 	json heads = json::array();
 	for (unsigned i = 0; i < layers * kv_heads; i++)
-		heads.push_back({{"ema_sum", i % kv_heads == 1 ? 8.0 : 0.0}, {"hot", 10}, {"warm", 0}, {"cold", 30}});
-	return json::parse(json({{"layers", layers}, {"kv_heads", kv_heads}, {"heads", heads}}).dump());
+		heads.push_back({{"ema_sum", i % kv_heads == 1 ? 8.0 : 0.0},
+				 {"hot", 10},
+				 {"warm", 0},
+				 {"cold", 30}});
+	return json::parse(
+		json({{"layers", layers}, {"kv_heads", kv_heads}, {"heads", heads}}).dump());
 }
 
 TopSample sample(double at_s, unsigned spilled_bytes)
 {
 	TopSample s;
 	s.at_s = at_s;
-	s.status = json::parse(R"({"version":"0.1.0","mode":"native","preset":"paper","uptime_s":60,"arenas":1,
+	s.status = json::parse(
+		R"({"version":"0.1.0","mode":"native","preset":"paper","uptime_s":60,"arenas":1,
 		"tiers":{"hot":{"blocks":5,"bytes":5242880,"limit_bytes":4194304},"warm":{},
 		"cold":{"blocks":7,"bytes":7,"limit_bytes":100}},
 		"restore":{"p50_ns":148000},"lost_blocks":0})");
@@ -75,9 +80,11 @@ TEST(HeatMap, LayersGoAcrossAndHeadsDown)
 
 TEST(HeatMap, CountsThatDoNotFitAreNoMap)
 {
-	for (const char *odd :
-	     {"{}", "[]", R"({"layers":1,"kv_heads":1})", R"({"layers":2,"kv_heads":2,"heads":[{}]})", R"({"layers":0,"kv_heads":0,"heads":[]})",
-	      R"({"layers":18446744073709551615,"kv_heads":2,"heads":[]})", R"({"layers":-1,"kv_heads":2,"heads":7})"})
+	for (const char *odd : {"{}", "[]", R"({"layers":1,"kv_heads":1})",
+				R"({"layers":2,"kv_heads":2,"heads":[{}]})",
+				R"({"layers":0,"kv_heads":0,"heads":[]})",
+				R"({"layers":18446744073709551615,"kv_heads":2,"heads":[]})",
+				R"({"layers":-1,"kv_heads":2,"heads":7})"})
 		EXPECT_TRUE(HeatMap(json::parse(odd), HeatOf::Score, 80, 20).empty()) << odd;
 	EXPECT_TRUE(HeatMap(heads_of(2, 2), HeatOf::Score, 0, 0).empty());
 }
@@ -86,7 +93,8 @@ TEST(Top, FitsEveryTerminal)
 {
 	for (size_t width : {1u, 20u, 80u, 200u})
 		for (size_t height : {1u, 10u, 24u, 60u}) {
-			auto lines = lines_of(plain(top_frame(sample(0, 0), sample(1, 1000), HeatOf::Score, {width, height})));
+			auto lines = lines_of(plain(top_frame(sample(0, 0), sample(1, 1000),
+							      HeatOf::Score, {width, height})));
 			EXPECT_LE(lines.size(), height);
 			for (const std::string &line : lines)
 				EXPECT_LE(columns(line), width) << line;
@@ -95,10 +103,12 @@ TEST(Top, FitsEveryTerminal)
 
 TEST(Top, OneScreenHasTiersRatesAndTheWholeMap)
 {
-	std::string text = plain(top_frame(sample(10, 1000000), sample(12, 26000000), HeatOf::Score, {80, 24}));
+	std::string text = plain(
+		top_frame(sample(10, 1000000), sample(12, 26000000), HeatOf::Score, {80, 24}));
 
-	for (const char *part : {"5.00 MiB of 4.00 MiB", "125 %", "warm  none", "12.5 MB/s", "p50 148 µs", "arena 3",
-				 "pid 99", "layers 0 to 79", "   1 @@@", "   7"})
+	for (const char *part :
+	     {"5.00 MiB of 4.00 MiB", "125 %", "warm  none", "12.5 MB/s", "p50 148 µs", "arena 3",
+	      "pid 99", "layers 0 to 79", "   1 @@@", "   7"})
 		EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 	EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
@@ -108,7 +118,8 @@ TEST(Top, NoRateWithoutTwoSamplesNorAcrossARestart)
 	TopSample only = sample(10, 1000000);
 	std::string first = plain(top_frame(only, only, HeatOf::Score, {80, 24}));
 	EXPECT_EQ(first.find("MB/s"), std::string::npos) << first;
-	std::string restarted = plain(top_frame(sample(10, 26000000), sample(12, 1000), HeatOf::Score, {80, 24}));
+	std::string restarted =
+		plain(top_frame(sample(10, 26000000), sample(12, 1000), HeatOf::Score, {80, 24}));
 	EXPECT_NE(restarted.find("spill        0 B/s"), std::string::npos) << restarted;
 }
 
