@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "cli/metrics.h"
+
+#include "cli/control_client.h"
+
+#include <cstring>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace cxlkv {
+
+namespace {
+
+using nlohmann::json;
+
+enum class Unit { One, NsToSeconds };
+
+/* One sample: its metric, what tells it from its sisters, and where in `status` its value stands.
+ */
+struct Sample {
+	const char *name, *labels, *pointer;
+	Unit unit = Unit::One;
+};
+
+/* Samples of one metric are neighbours. */
+constexpr Sample samples[] = {
+	{"cxl_kv_uptime_seconds", "", "/uptime_s"},
+	{"cxl_kv_arenas", "", "/arenas"},
+	{"cxl_kv_tier_bytes", "tier=\"hot\"", "/tiers/hot/bytes"},
+	{"cxl_kv_tier_bytes", "tier=\"warm\"", "/tiers/warm/bytes"},
+	{"cxl_kv_tier_bytes", "tier=\"cold\"", "/tiers/cold/bytes"},
+	{"cxl_kv_tier_limit_bytes", "tier=\"hot\"", "/tiers/hot/limit_bytes"},
+	{"cxl_kv_tier_limit_bytes", "tier=\"warm\"", "/tiers/warm/limit_bytes"},
+	{"cxl_kv_tier_limit_bytes", "tier=\"cold\"", "/tiers/cold/limit_bytes"},
+	{"cxl_kv_tier_blocks", "tier=\"hot\"", "/tiers/hot/blocks"},
+	{"cxl_kv_tier_blocks", "tier=\"warm\"", "/tiers/warm/blocks"},
+	{"cxl_kv_tier_blocks", "tier=\"cold\"", "/tiers/cold/blocks"},
+	{"cxl_kv_lost_blocks", "", "/lost_blocks"},
+	{"cxl_kv_made_blocks_total", "", "/made"},
+	{"cxl_kv_dropped_blocks_total", "", "/dropped"},
+	{"cxl_kv_no_room_total", "", "/no_room"},
+	{"cxl_kv_spills_total", "result=\"spilled\"", "/spill/spilled"},
+	{"cxl_kv_spills_total", "result=\"clean\"", "/spill/clean"},
+	{"cxl_kv_spills_total", "result=\"aborted\"", "/spill/aborted"},
+	{"cxl_kv_spills_total", "result=\"failed\"", "/spill/failed"},
+	{"cxl_kv_spills_total", "result=\"refused\"", "/spill/refused"},
+	{"cxl_kv_spilled_bytes_total", "", "/spill/spilled_bytes"},
+	{"cxl_kv_restores_total", "result=\"restored\"", "/restore/restored"},
+	{"cxl_kv_restores_total", "result=\"demand\"", "/restore/demand"},
+	{"cxl_kv_restores_total", "result=\"lost\"", "/restore/lost"},
+	{"cxl_kv_restored_bytes_total", "", "/restore/restored_bytes"},
+	{"cxl_kv_restore_seconds", "percentile=\"50\"", "/restore/p50_ns", Unit::NsToSeconds},
+	{"cxl_kv_restore_seconds", "percentile=\"99\"", "/restore/p99_ns", Unit::NsToSeconds},
+	{"cxl_kv_wakes_total", "", "/wake/count"},
+	{"cxl_kv_wake_seconds", "percentile=\"50\"", "/wake/p50_ns", Unit::NsToSeconds},
+	{"cxl_kv_wake_seconds", "percentile=\"99\"", "/wake/p99_ns", Unit::NsToSeconds},
+	{"cxl_kv_faults_total", "kind=\"missing\"", "/faults/missing"},
+	{"cxl_kv_faults_total", "kind=\"write_protect\"", "/faults/wp"},
+	{"cxl_kv_faults_total", "kind=\"minor\"", "/faults/minor"},
+	{"cxl_kv_moves_total", "direction=\"promote\",result=\"attempted\"",
+	 "/mover/promote/attempted"},
+	{"cxl_kv_moves_total", "direction=\"promote\",result=\"moved\"", "/mover/promote/moved"},
+	{"cxl_kv_moves_total", "direction=\"promote\",result=\"failed\"", "/mover/promote/failed"},
+	{"cxl_kv_moves_total", "direction=\"promote\",result=\"skipped\"",
+	 "/mover/promote/skipped"},
+	{"cxl_kv_moves_total", "direction=\"demote\",result=\"attempted\"",
+	 "/mover/demote/attempted"},
+	{"cxl_kv_moves_total", "direction=\"demote\",result=\"moved\"", "/mover/demote/moved"},
+	{"cxl_kv_moves_total", "direction=\"demote\",result=\"failed\"", "/mover/demote/failed"},
+	{"cxl_kv_moves_total", "direction=\"demote\",result=\"skipped\"", "/mover/demote/skipped"},
+	{"cxl_kv_moved_bytes_total", "direction=\"promote\"", "/mover/promote/bytes"},
+	{"cxl_kv_moved_bytes_total", "direction=\"demote\"", "/mover/demote/bytes"},
+	{"cxl_kv_moves_no_space_total", "", "/mover/no_space"},
+	{"cxl_kv_store_used_bytes", "", "/store/used_bytes"},
+	{"cxl_kv_store_capacity_bytes", "", "/store/capacity_bytes"},
+	{"cxl_kv_store_errors_total", "kind=\"checksum\"", "/store/checksum_failures"},
+	{"cxl_kv_store_errors_total", "kind=\"io\"", "/store/io_errors"},
+	{"cxl_kv_store_errors_total", "kind=\"no_space\"", "/store/no_space"},
+	{"cxl_kv_sampled_events_total", "source=\"module\"", "/sampling/module_events"},
+	{"cxl_kv_sampled_events_total", "source=\"pmu\"", "/sampling/pmu_events"},
+	{"cxl_kv_sampling_lost_total", "", "/sampling/lost"},
+};
+
+struct Meaning {
+	const char *name, *help;
+};
+
+constexpr Meaning meanings[] = {
+	{"cxl_kv_uptime_seconds", "Time since the daemon's start."},
+	{"cxl_kv_arenas", "Arenas that are registered."},
+	{"cxl_kv_tier_bytes", "KV bytes in the tier."},
+	{"cxl_kv_tier_limit_bytes", "What the tier may hold."},
+	{"cxl_kv_tier_blocks", "KV blocks in the tier."},
+	{"cxl_kv_lost_blocks", "Blocks that could not be restored and were not made anew yet."},
+	{"cxl_kv_made_blocks_total", "Blocks that clients made."},
+	{"cxl_kv_dropped_blocks_total", "Blocks that were dropped."},
+	{"cxl_kv_no_room_total", "Requests that found no room before their deadline."},
+	{"cxl_kv_spills_total",
+	 "Blocks by what became of their spill; clean ones are among the spilled."},
+	{"cxl_kv_spilled_bytes_total", "Bytes spilled."},
+	{"cxl_kv_restores_total", "Blocks by what became of their restore; demand ones, by a "
+				  "fault, are among the restored."},
+	{"cxl_kv_restored_bytes_total", "Bytes restored."},
+	{"cxl_kv_restore_seconds", "Time from the request or fault until a block was there."},
+	{"cxl_kv_wakes_total", "Sessions woken."},
+	{"cxl_kv_wake_seconds", "Time from a wake until all of the session was there."},
+	{"cxl_kv_faults_total", "Page faults of clients that the daemon answered."},
+	{"cxl_kv_moves_total",
+	 "Pages by what became of their move; attempted = moved + failed + skipped."},
+	{"cxl_kv_moved_bytes_total", "Bytes moved between hot and warm."},
+	{"cxl_kv_moves_no_space_total", "Moves that found no space on the other node."},
+	{"cxl_kv_store_used_bytes", "Bytes in the spill store."},
+	{"cxl_kv_store_capacity_bytes", "What the spill store may hold."},
+	{"cxl_kv_store_errors_total", "Blocks or requests that the store failed."},
+	{"cxl_kv_sampled_events_total", "Access events by their source."},
+	{"cxl_kv_sampling_lost_total", "Access events that found no room and were dropped."},
+};
+
+const char *help_of(const char *name)
+{
+	for (const Meaning &meaning : meanings)
+		if (!strcmp(meaning.name, name))
+			return meaning.help;
+	return "";
+}
+
+/* Counters are named so. */
+bool is_counter(const std::string &name)
+{
+	return name.ends_with("_total");
+}
+
+std::string header(const char *name, const char *help)
+{
+	return fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name,
+			   is_counter(name) ? "counter" : "gauge", help);
+}
+
+std::string value_text(uint64_t value, Unit unit)
+{
+	return unit == Unit::One ? fmt::format("{}", value)
+				 : fmt::format("{:.9g}", static_cast<double>(value) / 1e9);
+}
+
+/* A client's name as a label's value. */
+std::string escaped(const std::string &text)
+{
+	std::string out;
+	for (char c : text) {
+		if (c == '\\' || c == '"')
+			out += '\\';
+		if (c == '\n')
+			out += "\\n";
+		else if (static_cast<unsigned char>(c) >= ' ')
+			out += c;
+	}
+	return out;
+}
+
+std::string arena_metrics(const json &list)
+{
+	if (!list.contains("arenas") || !list["arenas"].is_array())
+		return "";
+	std::string bytes, hints;
+	for (const json &arena : list["arenas"]) {
+		std::string labels =
+			fmt::format("arena=\"{}\",name=\"{}\"", number_at(arena, "/arena"),
+				    escaped(text_at(arena, "/name")));
+		for (const char *tier : {"hot", "warm", "cold", "lost"})
+			bytes += fmt::format(
+				"cxl_kv_arena_bytes{{{},tier=\"{}\"}} {}\n", labels, tier,
+				number_at(arena, (std::string("/bytes/") + tier).c_str()));
+		hints += fmt::format("cxl_kv_hints_total{{{},result=\"taken\"}} {}\n", labels,
+				     number_at(arena, "/hints"));
+		hints += fmt::format("cxl_kv_hints_total{{{},result=\"refused\"}} {}\n", labels,
+				     number_at(arena, "/bad_hints"));
+	}
+	return header("cxl_kv_arena_bytes", "KV bytes of the arena by tier.") + bytes +
+	       header("cxl_kv_hints_total", "Hints of the arena's engine.") + hints;
+}
+
+} // namespace
+
+std::string metrics_text(const json &status, const json &list)
+{
+	std::string out = header("cxl_kv_up", "1 while the daemon answers.") + "cxl_kv_up 1\n";
+
+	out += header("cxl_kv_info", "Release, mode and policy, as labels; always 1.");
+	out += fmt::format("cxl_kv_info{{version=\"{}\",mode=\"{}\",preset=\"{}\"}} 1\n",
+			   escaped(text_at(status, "/version")), escaped(text_at(status, "/mode")),
+			   escaped(text_at(status, "/preset")));
+	const char *metric = "";
+	for (const Sample &sample : samples) {
+		if (strcmp(metric, sample.name) != 0)
+			out += header(sample.name, help_of(sample.name));
+		metric = sample.name;
+		out += fmt::format("{}{}{}{} {}\n", metric, *sample.labels ? "{" : "",
+				   sample.labels, *sample.labels ? "}" : "",
+				   value_text(number_at(status, sample.pointer), sample.unit));
+	}
+	return out + arena_metrics(list);
+}
+
+std::string metrics_text_down()
+{
+	return header("cxl_kv_up", "1 while the daemon answers.") + "cxl_kv_up 0\n";
+}
+
+} // namespace cxlkv
