@@ -14,7 +14,9 @@ enum ExitCode {
 	kExitNoDaemon = 3,
 };
 
+int cmd_doctor(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_metrics(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);

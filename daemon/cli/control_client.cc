@@ -162,7 +162,10 @@ int ask_daemon(const json &request, json &answer)
 uint64_t number_at(const json &json, const char *pointer)
 {
 	const auto *value = field(json, pointer);
-	return value && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
+	if (!value || !value->is_number_integer())
+		return 0;
+	return value->is_number_unsigned() || value->get<int64_t>() > 0 ? value->get<uint64_t>()
+									: 0;
 }
 
 double real_at(const json &json, const char *pointer)

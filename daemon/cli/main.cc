@@ -20,6 +20,9 @@ const Command commands[] = {
 	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
 	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
+	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},
+	{"metrics", cmd_metrics,
+	 "counters as Prometheus text, or over HTTP on the loopback address"},
 	{"plan", cmd_plan, "sizes, times and cost of a deployment, from a model of it"},
 };
 

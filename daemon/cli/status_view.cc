@@ -55,7 +55,7 @@ std::string head_lines(const Fields &f)
 		for (const auto &[name, why] : f.object.at(not_used).items())
 			if (why.is_string())
 				out += "  " + wrap("not " + name + ": " + why.get<std::string>(),
-						   kWidth - 2, 6);
+						   kWidth - 6, 6);
 	return out;
 }
 
@@ -160,7 +160,8 @@ std::string status_text(const json &status)
 	if (status.contains("warnings") && status["warnings"].is_array())
 		for (const json &warning : status["warnings"])
 			if (warning.is_string())
-				out += wrap("warning: " + warning.get<std::string>(), kWidth, 9);
+				out += wrap("warning: " + warning.get<std::string>(), kWidth - 9,
+					    9);
 	return out;
 }
 

@@ -104,7 +104,7 @@ std::string wrap(const std::string &text, size_t width, size_t indent)
 	for (std::string word; words >> word; used += columns(word)) {
 		if (used && used + 1 + columns(word) > width) {
 			out += "\n" + std::string(indent, ' ');
-			used = indent;
+			used = 0;
 		} else if (used) {
 			out += ' ';
 			used++;

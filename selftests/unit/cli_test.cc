@@ -162,7 +162,7 @@ TEST(Units, AClientsNameCannotSteerTheTerminal)
 
 TEST(Units, WrapBreaksBetweenWords)
 {
-	EXPECT_EQ(wrap("one two three", 8, 2), "one two\n  three\n");
+	EXPECT_EQ(wrap("one two three", 7, 2), "one two\n  three\n");
 	EXPECT_EQ(wrap("unbreakable", 4, 2), "unbreakable\n");
 	EXPECT_EQ(wrap("µµ µµ", 5, 0), "µµ µµ\n");
 }

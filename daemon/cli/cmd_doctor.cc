@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cxl-kv doctor: examines the host and, where it runs, the daemon. Changes nothing. */
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/control_client.h"
+#include "cli/doctor.h"
+#include "cli/units.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+
+namespace cxlkv {
+
+namespace {
+
+using nlohmann::json;
+
+/* The spill file, or the nearest folder above it that exists. */
+SpillPlace spill_place(const std::string &path)
+{
+	namespace fs = std::filesystem;
+	SpillPlace place;
+	fs::path at = path;
+	struct stat st = {};
+
+	place.path = path;
+	while (stat(at.c_str(), &st) && at.has_parent_path() && at != at.parent_path())
+		at = at.parent_path();
+	place.is_device = S_ISBLK(st.st_mode);
+	dev_t device = place.is_device ? st.st_rdev : st.st_dev;
+	place.major = major(device);
+	place.minor = minor(device);
+	struct statfs fs_info = {};
+	if (!statfs(at.c_str(), &fs_info)) {
+		place.fs_type = static_cast<long>(fs_info.f_type);
+		place.free_bytes = fs_info.f_bavail * static_cast<uint64_t>(fs_info.f_bsize);
+		if (S_ISREG(st.st_mode)) /* the store's own bytes are free to it */
+			place.free_bytes += static_cast<uint64_t>(st.st_blocks) * 512;
+	}
+	return place;
+}
+
+Findings examine(const std::string &spill_path)
+{
+	Findings findings;
+	Host host;
+	json status, list;
+	std::string path = spill_path;
+	uint64_t limit_bytes = 0;
+
+	examine_kernel(host, findings);
+	examine_memory(host, findings);
+	auto client = ControlClient::connect();
+	auto got = client ? client->call({{"op", "status"}}) : Result<json>(client.error());
+	if (got) {
+		status = std::move(*got);
+		if (auto arenas = client->call({{"op", "list"}}))
+			list = std::move(*arenas);
+		examine_daemon(host, status, list, findings);
+		path = text_at(status, "/tiers/cold/path");
+		limit_bytes = number_at(status, "/tiers/cold/limit_bytes");
+	} else {
+		findings.push_back({Finding::Warn, "daemon", "no answer: " + got.error().what,
+				    "systemctl start cxl-kvd; `journalctl -u cxl-kvd` says why "
+				    "where it fails"});
+	}
+	examine_storage(host, spill_place(path), limit_bytes, findings);
+	return findings;
+}
+
+json to_json(const Findings &findings)
+{
+	json out = json::array();
+	for (const Finding &finding : findings)
+		out.push_back({{"level",
+				finding.level == Finding::Bad ? "bad" : level_name(finding.level)},
+			       {"topic", finding.topic},
+			       {"text", finding.text},
+			       {"remedy", finding.remedy}});
+	return out;
+}
+
+void print(const Finding &finding)
+{
+	fmt::print("{}  {} {}", left(level_name(finding.level), 4), left(finding.topic, 13),
+		   wrap(finding.text, 60, 20));
+	if (!finding.remedy.empty())
+		fmt::print("{}-> {}", std::string(20, ' '), wrap(finding.remedy, 57, 23));
+}
+
+} // namespace
+
+int cmd_doctor(int argc, char **argv)
+{
+	bool as_json = false;
+	std::string spill_path = "/var/lib/cxl-kv/spill";
+	Args args("doctor", "Examines the host, and the daemon where one runs: what stands in the "
+			    "way of tiering, and\n"
+			    "what to do about it. Changes nothing. Exit status 1 when something "
+			    "does not work.");
+	args.text('s', "spill", "PATH", spill_path,
+		  "[cold] path, where no daemon runs that says it");
+	args.flag('j', "json", as_json, "print the findings as JSON");
+	if (auto exit = args.parse(argc, argv))
+		return *exit;
+
+	Findings findings = examine(spill_path);
+	if (as_json)
+		fmt::print("{}\n", to_json(findings).dump(2));
+	else
+		std::ranges::for_each(findings, print);
+	return std::ranges::any_of(findings,
+				   [](const Finding &f) { return f.level == Finding::Bad; })
+		       ? kExitFailure
+		       : kExitOk;
+}
+
+} // namespace cxlkv
