@@ -27,6 +27,7 @@ INSTALL_DAEMON := \
 	docs/completion/_cxl-kv:$(PREFIX)/share/zsh/site-functions/_cxl-kv:644 \
 	$(B)/gen/cxl-kvd.service:$(UNITDIR)/cxl-kvd.service:644 \
 	systemd/cxl-kv.sysusers.conf:$(HOSTDIR)/sysusers.d/cxl-kv.conf:644 \
+	systemd/cxl-kv.tmpfiles.conf:$(HOSTDIR)/tmpfiles.d/cxl-kv.conf:644 \
 	systemd/60-cxl-kv.rules:$(HOSTDIR)/udev/rules.d/60-cxl-kv.rules:644 \
 	systemd/cxl-kv.modprobe.conf:$(DOCDIR)/modprobe.conf.example:644 \
 	systemd/cxl-kvd.toml:$(DOCDIR)/cxl-kvd.toml.example:644 \

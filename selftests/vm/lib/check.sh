@@ -14,7 +14,8 @@ check()
 		echo "ok $checks - $what"
 	else
 		bad_checks=$((bad_checks + 1))
-		echo "# failed: $*${said:+: $said}"
+		echo "# failed: $*"
+		[[ -z $said ]] || tail -n 5 <<<"$said" | sed 's/^/# /'
 		echo "not ok $checks - $what"
 	fi
 }
