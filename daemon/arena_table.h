@@ -10,12 +10,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace cxlkv {
 
 struct ArenaEntry {
 	std::shared_ptr<Arena> arena;
+	std::string name; /* of the client; written by the control thread, which alone reads it */
 	std::atomic<uint64_t> connection{0}; /* 0: its client's connection broke; it may come back */
 	uint64_t module_id = 0; /* the module's number of the arena; 0 in native mode */
 	Fd pidfd;                /* readable when the client is dead */

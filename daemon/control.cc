@@ -344,14 +344,16 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 		return answer.fail(EINVAL, "wake needs a slot of the arena and wait");
 	session_hint(*entry->arena, *slot, CXL_KV_HINT_WAKE);
 	Request request{};
-	request.kind = Request::Kind::Fetch;
+	bool answer_later = wait->get<bool>();
+	/* Nobody waits: take the room there is; the policy orders the rest back as it makes room. */
+	request.kind = answer_later ? Request::Kind::Fetch : Request::Kind::Prefetch;
 	request.arena = entry->arena;
 	request.extents = made_blocks(*entry->arena, *slot);
 	request.deadline_ns = deadline_of(in);
-	bool answer_later = wait->get<bool>();
 	request.done = [this, answer, answer_later, arena = entry->arena, begin = monotonic_ns(),
 			extents = request.extents](const Outcome &o) {
-		wakes_ns.add(monotonic_ns() - begin);
+		if (!o.error)
+			wakes_ns.add(monotonic_ns() - begin);
 		for (const Extent &extent : extents)
 			parts_.policy.recheck(arena, extent);
 		if (answer_later)
@@ -389,7 +391,7 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 		const Arena &arena = *entry->arena;
 		const Geometry &g = arena.geometry;
 		arenas.push_back({{"arena", arena.options.number},
-				  {"name", arena.options.name},
+				  {"name", entry->name},
 				  {"pid", arena.options.pid},
 				  {"slots", g.nr_slots},
 				  {"open_slots", std::ranges::count_if(entry->open_slots, [](const auto &open) { return open.load(); })},

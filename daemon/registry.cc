@@ -31,6 +31,7 @@ std::shared_ptr<ArenaEntry> make_entry(std::shared_ptr<Arena> arena, uint64_t co
 
 	entry->pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, arena->options.pid, 0)));
 	entry->open_slots = std::vector<std::atomic<bool>>(arena->geometry.nr_slots);
+	entry->name = arena->options.name;
 	entry->arena = std::move(arena);
 	entry->connection = connection;
 	entry->module_id = module_id;
@@ -41,7 +42,7 @@ bool is_dead(const ArenaEntry &entry)
 {
 	pollfd exited{entry.pidfd.get(), POLLIN, 0};
 
-	return !entry.pidfd || ::poll(&exited, 1, 0) == 1;
+	return entry.pidfd && ::poll(&exited, 1, 0) == 1;
 }
 
 } // namespace
@@ -151,6 +152,7 @@ void Registry::claim(const Peer &peer, uint64_t module_id, const std::string &na
 	if (!entry || entry->arena->options.pid != peer.pid)
 		return done(error(ENOENT, "the module has no such arena of this process"));
 	entry->connection = peer.connection;
+	entry->name = name;
 	log_info("arena {}: claimed by \"{}\"", entry->arena->options.number, name);
 	done(entry);
 }
@@ -211,14 +213,17 @@ void Registry::hangup(const Peer &peer)
 
 void Registry::reap()
 {
+	/* A child that a dead client left behind may still hold its socket open: no hang-up. */
+	for (const auto &entry : arenas_.all())
+		if (!entry->module_id && is_dead(*entry))
+			drop(entry, "client died");
 	std::erase_if(orphans_, [&](const Orphan &orphan) {
 		auto entry = arenas_.find(orphan.arena);
 		if (!entry || entry->connection)
 			return true; /* dropped, or back */
-		bool dead = is_dead(*entry);
-		if (!dead && monotonic_ns() < orphan.deadline_ns)
+		if (monotonic_ns() < orphan.deadline_ns)
 			return false;
-		drop(entry, dead ? "client died" : "client did not come back");
+		drop(entry, "client did not come back");
 		return true;
 	});
 }
