@@ -4,15 +4,10 @@
 #include <algorithm>
 #include <bit>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
-/* Mass from which attention to a block counts as an access; the tables of real traces use the same.
- */
-constexpr float access_mass = 0.01f;
 /* After a refusal a block is left alone for this long, four times longer after each further one. */
 constexpr uint32_t refusal_ms = 200;
 constexpr unsigned max_refusals = 3;
@@ -38,7 +33,8 @@ ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOption
     : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
       nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
       per_head_(geometry.blocks_per_head()), options_(options), ema_(options.alpha), clock_(clock),
-      heads_(geometry.nr_heads())
+      heads_(geometry.nr_heads()), nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()),
+      learner_(table, nr_blocks_)
 {
 }
 
@@ -109,7 +105,7 @@ void ArenaState::score_run(const cxl_kv_hint &hint)
 		if (table.where(b) == Where::Empty)
 			continue;
 		set_ema(b, ema_.update(table.ema[b], now - table.scored[b], mass), head);
-		if (mass >= access_mass)
+		if (mass >= options_.access_mass)
 			access(b, session);
 		if (table.where(b) == Where::Warm && table.ema[b] >= options_.promote_score &&
 		    to_promote.size() < max_wishes)
@@ -122,6 +118,7 @@ void ArenaState::access(uint32_t block, Session &session)
 	uint32_t now = clock_.now();
 	bool fresh = now - table.accessed[block] > 1;
 
+	learner_.accessed(block, now, table.ema[block]);
 	table.accessed[block] = now;
 	if (fresh && session.nr[as_index(Where::Cold)])
 		wish_neighbours(block);
@@ -301,6 +298,7 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 		session.nr[as_index(old)]--;
 		head.nr[as_index(old)]--;
 	}
+	nr_hot_[block / per_head_] += (where == Where::Hot) - (old == Where::Hot);
 	if (where != Where::Empty) {
 		session.nr[as_index(where)]++;
 		head.nr[as_index(where)]++;
@@ -315,6 +313,7 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 		if (resident(where))
 			add_to_head(head, -ema);
 		table.ema[block] = 0;
+		table.kind[block] = 0;
 		table.scored[block] = table.accessed[block] = clock_.now();
 		if (where == Where::Empty)
 			table.set_priority(block, CXL_KV_DEFAULT_PRIORITY);
@@ -355,6 +354,7 @@ void ArenaState::order(uint32_t block, uint64_t now_ms)
 	table.set_ordered(block);
 	table.set_hold(block, now_ms, order_timeout_ms);
 	nr_ordered_[as_index(table.where(block))]++;
+	nr_hot_[block / per_head_] -= table.where(block) == Where::Hot;
 }
 
 void ArenaState::answered(uint32_t block)
@@ -363,6 +363,7 @@ void ArenaState::answered(uint32_t block)
 		return;
 	table.clear_ordered(block);
 	nr_ordered_[as_index(table.where(block))]--;
+	nr_hot_[block / per_head_] += table.where(block) == Where::Hot;
 }
 
 void ArenaState::expire_orders(uint64_t now_ms)
@@ -387,6 +388,20 @@ bool ArenaState::movable(uint32_t block, uint64_t now_ms, bool residency)
 
 /* ---- what the planner asks ---- */
 
+bool ArenaState::being_written(uint32_t block) const
+{
+	const Session &session = sessions[geometry_.slot_of(block)];
+	return session.seen_step &&
+	       block % per_head_ == session.position / geometry_.tokens_per_block;
+}
+
+bool ArenaState::at_floor(uint32_t block) const
+{
+	const Session &session = sessions[geometry_.slot_of(block)];
+	double mean = double(session.nr[as_index(Where::Hot)]) / geometry_.nr_heads();
+	return !session.parked() && nr_hot_[block / per_head_] <= options_.head_floor * mean;
+}
+
 VictimQueue::Place ArenaState::place(uint32_t block, Where tier) const
 {
 	uint8_t priority = table.priority(block);
@@ -395,15 +410,15 @@ VictimQueue::Place ArenaState::place(uint32_t block, Where tier) const
 		band = VictimQueue::Low;
 	else if (priority > CXL_KV_DEFAULT_PRIORITY || block % per_head_ < options_.anchor_blocks)
 		band = VictimQueue::Kept;
-	return {table.where(block) == tier, band, table.accessed[block]};
+	uint8_t kind = adaptive() ? table.kind[block] : 0;
+	return {table.where(block) == tier, band, kind, table.accessed[block]};
 }
 
 void ArenaState::enqueue(uint32_t block, Where tier)
 {
 	if (table.queued(block, tier))
 		return; /* its old entry will be put right by the scan that meets it */
-	VictimQueue::Place at = place(block, tier);
-	queue(tier).push(at.band, at.key, block);
+	queue(tier).push(place(block, tier), block);
 	table.set_queued(block, tier);
 }
 
@@ -422,9 +437,16 @@ void ArenaState::tidy_queue(Where tier)
 	}
 }
 
+double ArenaState::rank(uint8_t kind, uint32_t step) const
+{
+	return adaptive() ? learner_.worth(kind, clock_.now() - step) : step;
+}
+
 double ArenaState::priority(uint32_t block) const
 {
 	uint32_t age = clock_.now() - table.accessed[block];
+	if (adaptive())
+		return -learner_.worth(table.kind[block], age);
 	return eviction_priority(current_ema(block), recency_decay(age, options_.decay_steps));
 }
 

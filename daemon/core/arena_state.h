@@ -10,21 +10,20 @@
 #include "core/phase.h"
 #include "core/pins.h"
 #include "core/policy.h"
+#include "core/reuse_learner.h"
 #include "core/score.h"
 #include "core/victim_queue.h"
 
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 /*
  * The clock of the policy, in decode steps. Sessions that decode side by side
  * share a step: it ends when one of them reports its second position, so the
  * clock counts the steps of the fastest session, and one that stalls ages.
  */
-class StepClock
-{
+class StepClock {
 public:
 	[[nodiscard]] uint32_t now() const { return now_; }
 
@@ -70,11 +69,11 @@ struct Session {
 	PhaseDetector detector;
 	uint32_t nr[nr_wheres] = {}; /* blocks by Where; Empty is not counted */
 
+	[[nodiscard]] bool parked() const { return state == State::Parked; }
 	[[nodiscard]] bool empty() const { return !(nr[1] | nr[2] | nr[3] | nr[4]); }
 };
 
-class ArenaState
-{
+class ArenaState {
 public:
 	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
 		   StepClock &clock);
@@ -93,9 +92,20 @@ public:
 	 * enough. */
 	bool movable(uint32_t block, uint64_t now_ms, bool residency);
 
+	/* The block of the session's position: every step needs it. */
+	[[nodiscard]] bool being_written(uint32_t block) const;
+	/* Its head holds no more hot blocks than the floor; orders that are out count as done. */
+	[[nodiscard]] bool at_floor(uint32_t block) const;
 	[[nodiscard]] VictimQueue::Place place(uint32_t block, Where tier) const;
-	/* The paper's priority as of now: the highest leaves first. */
+	/*
+	 * The highest leaves first: the paper's priority as of now, or the negated
+	 * worth that the reuse model gives the block.
+	 */
 	[[nodiscard]] double priority(uint32_t block) const;
+	/* The lowest is scanned first: a bucket of blocks of a kind, accessed at a step. */
+	[[nodiscard]] double rank(uint8_t kind, uint32_t step) const;
+	/* Time to learn; once a plan. */
+	void learn() { learner_.run(clock_.now()); }
 	[[nodiscard]] double score(uint32_t block) const;
 	[[nodiscard]] Phase phase(uint32_t slot) const;
 	[[nodiscard]] std::vector<HeadStats> heads() const;
@@ -149,6 +159,7 @@ private:
 	float current_ema(uint32_t block) const;
 	void set_ema(uint32_t block, float ema, Head &head);
 	void add_to_head(Head &head, double ema);
+	[[nodiscard]] bool adaptive() const { return options_.preset == "adaptive"; }
 
 	uint32_t id_;
 	Geometry geometry_;
@@ -157,7 +168,9 @@ private:
 	Ema ema_;
 	StepClock &clock_;
 	std::vector<Head> heads_;
+	std::vector<uint32_t> nr_hot_; /* by slot and head, without those that are ordered away */
 	TimedPins pins_;
+	ReuseLearner learner_;
 	uint64_t nr_ordered_[nr_wheres] = {};
 	uint64_t order_ms_ = 0; /* of the last order */
 };

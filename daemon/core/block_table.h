@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the policy keeps of each block, as arrays: 16 bytes a block, and 4 in a
+ * What the policy keeps of each block, as arrays: 17 bytes a block, and 4 in a
  * victim queue while it is resident. Zero is the state of a block that was never
  * made, so memory that no block has used costs nothing.
  */
@@ -11,12 +11,10 @@
 #include <cstdlib>
 #include <memory>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 /* calloc'ed: the kernel gives zero pages on first touch. */
-template <typename T> class ZeroArray
-{
+template <typename T> class ZeroArray {
 public:
 	explicit ZeroArray(size_t nr) : data_(static_cast<T *>(calloc(nr, sizeof(T))), free)
 	{
@@ -31,17 +29,17 @@ private:
 	std::unique_ptr<T, decltype(&free)> data_;
 };
 
-class BlockTable
-{
+class BlockTable {
 public:
 	explicit BlockTable(uint32_t nr)
-	    : ema(nr), scored(nr), accessed(nr), flags_(nr), priority_(nr), hold_(nr)
+	    : ema(nr), scored(nr), accessed(nr), kind(nr), flags_(nr), priority_(nr), hold_(nr)
 	{
 	}
 
 	ZeroArray<float> ema;         /* as of step scored */
 	ZeroArray<uint32_t> scored;   /* step */
 	ZeroArray<uint32_t> accessed; /* step */
+	ZeroArray<uint8_t> kind;      /* of the reuse model; 0 until the first access */
 
 	[[nodiscard]] Where where(uint32_t b) const
 	{

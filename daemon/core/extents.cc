@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 void coalesce(Action action, std::vector<Pick> picks, const ExtentLimits &limits,
 	      std::vector<Order> &orders)

@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 struct Pick {
 	uint32_t arena;

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 std::vector<TimedPins::Range> TimedPins::set(uint32_t first, uint32_t nr, uint64_t expires_ms)
 {

@@ -3,11 +3,9 @@
 
 #include <algorithm>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
 uint64_t minus(uint64_t a, uint64_t b)
 {
@@ -28,6 +26,7 @@ std::vector<Order> Planner::run()
 	for (auto &[id, arena] : arenas_) {
 		arena->expire_pins(input_.now_ms);
 		arena->expire_orders(input_.now_ms);
+		arena->learn();
 		arena->tidy_queue(Where::Hot);
 		arena->tidy_queue(Where::Warm);
 	}
@@ -126,6 +125,7 @@ uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t
 		arena->queue(pass.tier).scan(
 			band, [&](uint32_t b) { return arena->place(b, pass.tier); },
 			[&](uint32_t b) { arena->table.clear_queued(b, pass.tier); },
+			[&](uint8_t kind, uint32_t step) { return arena->rank(kind, step); },
 			[&](uint32_t b) {
 				if (!eligible(*arena, b, pass))
 					return;
@@ -147,6 +147,8 @@ uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t
 	for (const Victim &victim : found) {
 		if (got >= bytes)
 			break;
+		if (at_floor(*victim.arena, victim.block, pass))
+			continue; /* by what was taken before it */
 		if (take(*victim.arena, victim.block, pass.tier))
 			got += victim.arena->geometry().block_bytes;
 	}
@@ -207,9 +209,19 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return false;
 	if (!arena.movable(block, input_.now_ms, !pass.hard) || arena.table.ordered(block))
 		return false;
-	if (pass.hard || session.state == Session::State::Parked)
+	if (session.state == Session::State::Parked)
+		return true;
+	if (!pass.waking && (arena.being_written(block) || at_floor(arena, block, pass)))
+		return false;
+	if (pass.hard)
 		return true;
 	return arena.score(block) < options_.demote_score && arena.phase(slot) != Phase::Prefill;
+}
+
+bool Planner::at_floor(const ArenaState &arena, uint32_t block, const Pass &pass) const
+{
+	return options_.head_floor > 0 && pass.tier == Where::Hot && !pass.waking &&
+	       arena.at_floor(block);
 }
 
 /* Orders a block out of the tier, as far as budgets and the tier below allow. */

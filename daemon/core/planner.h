@@ -15,13 +15,11 @@
 #include <memory>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 using Arenas = std::map<uint32_t, std::unique_ptr<ArenaState>>;
 
-class Planner
-{
+class Planner {
 public:
 	Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input);
 
@@ -52,6 +50,8 @@ private:
 	uint64_t take_parked(const Pass &pass, uint64_t bytes);
 	uint64_t take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes);
 	bool eligible(ArenaState &arena, uint32_t block, const Pass &pass) const;
+	[[nodiscard]] bool at_floor(const ArenaState &arena, uint32_t block,
+				    const Pass &pass) const;
 	bool take(ArenaState &arena, uint32_t block, Where tier);
 	void wake();
 	void wake_session(ArenaState &arena, Session &session, uint32_t slot);

@@ -4,8 +4,7 @@
 #include "core/arena_state.h"
 #include "core/planner.h"
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 struct Policy::Impl {
 	PolicyOptions options;

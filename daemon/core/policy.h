@@ -16,15 +16,16 @@
 #include <string>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 /* Every constant of the policy; defaults and ranges are documented in policy_options.cc. */
 struct PolicyOptions {
 	std::string preset = "adaptive"; /* adaptive | paper */
 	double alpha = 0.2;         /* EMA weight of a new score, (0, 1]; design.md section 6 */
+	double access_mass = 0.01;  /* attention from which a hint counts as an access */
 	double decay_steps = 1000;  /* tau of decay = 1 - exp(-age/tau), steps */
 	uint32_t anchor_blocks = 1; /* first blocks of each head that go last */
+	double head_floor = 0;      /* share of the mean of its session's heads that a head keeps */
 	uint32_t prefetch_window_tokens = 512; /* W of the window prefetch */
 	uint32_t prefetch_layers = 2;          /* k of the layer look-ahead */
 	double phase_ratio = 10;               /* reads per write that mean decode */
@@ -62,8 +63,7 @@ struct HeadStats {
 
 enum class Phase : uint8_t { Unknown, Prefill, Decode };
 
-class Policy
-{
+class Policy {
 public:
 	explicit Policy(const PolicyOptions &options);
 	~Policy();

@@ -4,8 +4,10 @@
  *
  * preset                 adaptive | paper
  * alpha                  weight of a new score, (0, 1]
+ * access_mass            attention mass of a block from which it counts as accessed, 0..1
  * decay_steps            steps, 1..1e9
  * anchor_blocks          blocks, 0..1024
+ * head_floor             share of the mean of the session's heads, 0..1; 0 = no floor
  * prefetch_window_tokens tokens, 0..1048576; 0 = no window prefetch
  * prefetch_layers        layers, 0..64; 0 = no look-ahead
  * phase_ratio            reads per write, 1..1e6
@@ -18,11 +20,9 @@
 
 #include <cmath>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
 struct Range {
 	const char *name;
@@ -46,8 +46,10 @@ std::string check_options(const PolicyOptions &o)
 		return "preset is \"" + o.preset + "\", allowed adaptive, paper";
 	const Range ranges[] = {
 		{"alpha", o.alpha, 1e-6, 1},
+		{"access_mass", o.access_mass, 0, 1},
 		{"decay_steps", o.decay_steps, 1, 1e9},
 		{"anchor_blocks", double(o.anchor_blocks), 0, 1024},
+		{"head_floor", o.head_floor, 0, 1},
 		{"prefetch_window_tokens", double(o.prefetch_window_tokens), 0, 1 << 20},
 		{"prefetch_layers", double(o.prefetch_layers), 0, 64},
 		{"phase_ratio", o.phase_ratio, 1, 1e6},

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <bit>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
 constexpr uint32_t page_bytes = 4096;
 

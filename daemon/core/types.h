@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 /* Geometry with the counts that follow from it. Blocks are named by one index (see the UAPI
  * header). */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Blocks of one tier in the order in which they should leave it, in buckets by
- * an integer key (the step of the last access), lowest first.
+ * Blocks of one tier in the order in which they should leave it: in buckets by
+ * band, kind and the step of their last access. Within a kind the oldest leaves
+ * first; which kind's oldest is next, the caller ranks.
  *
- * Keys only grow, so a block that is touched is not moved: its one entry stays
+ * Steps only grow, so a block that is touched is not moved: its one entry stays
  * where it is and is put right when a scan comes upon it. Touching is free, and
  * a scan pays for what was touched since the last one, not for what exists.
  */
@@ -14,11 +15,9 @@
 #include <map>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-class VictimQueue
-{
+class VictimQueue {
 public:
 	/* Order of leaving: a lower band is emptied before the next is looked at. */
 	enum Band : uint8_t { Low, Normal, Kept, nr_bands };
@@ -27,12 +26,13 @@ public:
 	struct Place {
 		bool here; /* still in this tier */
 		Band band;
-		uint32_t key;
+		uint8_t kind;
+		uint32_t step;
 	};
 
-	void push(Band band, uint32_t key, uint32_t block)
+	void push(const Place &at, uint32_t block)
 	{
-		buckets_[band][key].push_back(block);
+		buckets_of(at.band, at.kind)[at.step].push_back(block);
 		nr_++;
 	}
 
@@ -40,16 +40,25 @@ public:
 	void clear();
 
 	/*
-	 * Visits blocks, lowest key of the band first, until visit returns false;
-	 * that is asked at the end of each bucket, so equals are seen together.
+	 * Visits the blocks of a band, a bucket at a time, the lowest rank first.
 	 * place(block) -> Place; gone(block) for an entry that is removed;
-	 * visit(block) for each block; more() at the end of each bucket.
+	 * rank(kind, step) of a bucket; visit(block); more() before each bucket.
 	 */
-	template <typename PlaceOf, typename Gone, typename Visit, typename More>
-	void scan(Band band, PlaceOf place, Gone gone, Visit visit, More more);
+	template <typename PlaceOf, typename Gone, typename Rank, typename Visit, typename More>
+	void scan(Band band, PlaceOf place, Gone gone, Rank rank, Visit visit, More more);
 
 private:
-	std::map<uint32_t, std::vector<uint32_t>> buckets_[nr_bands];
+	using Buckets = std::map<uint32_t, std::vector<uint32_t>>; /* by step */
+
+	Buckets &buckets_of(Band band, uint8_t kind)
+	{
+		std::vector<Buckets> &kinds = buckets_[band];
+		if (kind >= kinds.size())
+			kinds.resize(size_t{kind} + 1);
+		return kinds[kind];
+	}
+
+	std::vector<Buckets> buckets_[nr_bands]; /* by kind */
 	size_t nr_ = 0;
 };
 
@@ -60,29 +69,53 @@ inline void VictimQueue::clear()
 	nr_ = 0;
 }
 
-template <typename PlaceOf, typename Gone, typename Visit, typename More>
-void VictimQueue::scan(Band band, PlaceOf place, Gone gone, Visit visit, More more)
+template <typename PlaceOf, typename Gone, typename Rank, typename Visit, typename More>
+void VictimQueue::scan(Band band, PlaceOf place, Gone gone, Rank rank, Visit visit, More more)
 {
-	auto &buckets = buckets_[band];
-	for (auto it = buckets.begin(); it != buckets.end() && more();) {
-		std::vector<uint32_t> &blocks = it->second;
+	/* Where the scan stands in each kind: it does not come back to what it has visited. */
+	std::vector<uint64_t> from(UINT8_MAX + 1);
+	while (more()) {
+		Buckets *buckets = nullptr;
+		Buckets::iterator next;
+		double lowest = 0;
+		for (size_t kind = 0; kind < buckets_[band].size(); kind++) {
+			Buckets &those = buckets_[band][kind];
+			auto first = from[kind] > UINT32_MAX
+					     ? those.end()
+					     : those.lower_bound(uint32_t(from[kind]));
+			if (first == those.end())
+				continue;
+			double value = rank(uint8_t(kind), first->first);
+			if (!buckets || value < lowest) {
+				buckets = &those;
+				next = first;
+				lowest = value;
+			}
+		}
+		if (!buckets)
+			return;
+		uint8_t kind = static_cast<uint8_t>(buckets - buckets_[band].data());
+		uint32_t step = next->first;
+		from[kind] = uint64_t{step} + 1;
+		/* Taken out: what is put right below may be a bucket of a kind that is new. */
+		std::vector<uint32_t> blocks = std::move(next->second);
+		buckets->erase(next);
 		size_t kept = 0;
-		/* A push below goes to another bucket: std::map keeps this one in place. */
-		for (size_t i = 0; i < blocks.size(); i++) {
-			uint32_t block = blocks[i];
+		for (uint32_t block : blocks) {
 			Place now = place(block);
 			if (!now.here) {
 				gone(block);
 				nr_--;
-			} else if (now.band != band || now.key > it->first) {
-				buckets_[now.band][now.key].push_back(block);
+			} else if (now.band != band || now.kind != kind || now.step != step) {
+				buckets_of(now.band, now.kind)[now.step].push_back(block);
 			} else {
 				blocks[kept++] = block;
 				visit(block);
 			}
 		}
 		blocks.resize(kept);
-		it = kept ? std::next(it) : buckets.erase(it);
+		if (kept)
+			buckets_[band][kind][step] = std::move(blocks);
 	}
 }
 

@@ -9,8 +9,7 @@
 
 using namespace cxlkv;
 
-namespace
-{
+namespace {
 
 constexpr uint32_t block_bytes = 4096;
 
@@ -30,8 +29,7 @@ Geometry small_geometry(uint32_t slots = 4)
 	return g;
 }
 
-class PolicyTest : public testing::Test
-{
+class PolicyTest : public testing::Test {
 protected:
 	void start(const PolicyOptions &options = plain(), const Geometry &g = small_geometry())
 	{
@@ -333,7 +331,7 @@ TEST_F(PolicyTest, AnchorsAndPinsLeaveLast)
 	pin(0, 3, 4, 2, 80);
 	now_ms += 1000;
 	for (uint32_t step = 1; step <= 50; step++)
-		hint(CXL_KV_HINT_POSITION, 0, step);
+		hint(CXL_KV_HINT_POSITION, 0, 256 + step);
 	std::set<uint32_t> kept = {0, 16, 32, 48, 52, 53};
 	PlanInput in = hot_of(64, 64, 10, 0);
 	auto soft = blocks(plan(in), Action::Spill);
@@ -348,6 +346,21 @@ TEST_F(PolicyTest, AnchorsAndPinsLeaveLast)
 		<< "anchors before pins";
 }
 
+TEST_F(PolicyTest, TheBlockBeingWrittenStays)
+{
+	start();
+	make_slot(0);
+	now_ms += 1000;
+	for (uint32_t step = 0; step < 50; step++)
+		hint(CXL_KV_HINT_POSITION, 0, step);
+	PlanInput in = hot_of(64, 64, 10, 0);
+	in.wanted_hot_bytes = 60 * block_bytes;
+	auto spilled = blocks(plan(in), Action::Spill);
+	EXPECT_EQ(spilled.size(), 60u);
+	for (uint32_t head = 0; head < 4; head++)
+		EXPECT_EQ(spilled.count(head * 16 + 3), 0u);
+}
+
 TEST_F(PolicyTest, PinsEndWithTheirLifetimeAndLowOnesLeaveFirst)
 {
 	start();
@@ -355,7 +368,7 @@ TEST_F(PolicyTest, PinsEndWithTheirLifetimeAndLowOnesLeaveFirst)
 	pin(0, 0, 0, 16, 90, 5000);
 	pin(0, 1, 0, 4, 10);
 	now_ms += 1000;
-	hint(CXL_KV_HINT_POSITION, 0, 1);
+	hint(CXL_KV_HINT_POSITION, 0, 256);
 	auto low = blocks(plan(hot_of(64, 64, 62, 60)), Action::Spill);
 	EXPECT_EQ(low, (std::set<uint32_t>{16, 17, 18, 19}));
 	for (uint32_t b : low)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * How likely it is that a block is used again, learned from the uses seen.
+ *
+ * Blocks are of one of a few kinds, which the caller tells apart by what it
+ * knows of a block at its last use. For each kind and age since the last use
+ * the hazard is counted: uses over block-time observed, of resident and of
+ * evicted blocks alike, so that what the cache does cannot bend the estimate.
+ *
+ * The worth of keeping a block is then the Gittins index of its next use,
+ *	max over T of P(used within T) / E[time until used, at most T],
+ * uses per time of the room it takes. Time is ms or steps, as the caller likes. Keeping the blocks
+ *of the highest index is optimal where uses are independent renewals (Gittins 1979; the hit density
+ * of LHD, NSDI'18, is the same thought with the horizon that evictions give).
+ */
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace cxlkv {
+
+class ReuseModel {
+public:
+	using Kind = uint8_t;
+
+	static constexpr unsigned nr_kinds = 41;
+
+	/* half_life: time after which what was seen counts half. */
+	explicit ReuseModel(double half_life);
+
+	/* A block of this kind was watched while its age went from..to. */
+	void watched(Kind kind, uint64_t from, uint64_t to);
+	/* And was used at this age. */
+	void used(Kind kind, uint64_t age) { uses_[at(kind, bin_of(age))]++; }
+
+	/* Draws the conclusions from what was seen. */
+	void learn(uint64_t now);
+
+	/* Uses per time that keeping the block earns; the lowest leaves first. */
+	[[nodiscard]] double worth(Kind kind, uint64_t age) const
+	{
+		return worth_[at(kind, bin_of(age))];
+	}
+
+private:
+	static constexpr unsigned nr_bins = 64; /* half octaves: up to 2^31 */
+
+	static unsigned bin_of(uint64_t age);
+	static double bin_begin(unsigned bin);
+	static unsigned at(Kind kind, unsigned bin) { return kind * nr_bins + bin; }
+	void learn_kind(Kind kind, const std::vector<double> &prior);
+
+	double half_life_;
+	std::vector<double> uses_, block_time_; /* by kind and bin of age */
+	std::vector<double> worth_;
+	uint64_t learned_ = 0;
+};
+
+} // namespace cxlkv
