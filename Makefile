@@ -7,7 +7,7 @@ B := build
 
 # Debian 12 packages. DEMO: build the product, run the demos. DEV: tests, benchmarks, checks.
 DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohmann-json3-dev \
-	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev libnuma-dev libsystemd-dev \
+	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev liblzma-dev libnuma-dev libsystemd-dev \
 	xz-utils libncurses-dev jq clang libbpf-dev bpftool
 DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
@@ -31,7 +31,7 @@ COMMON := $(WARN) $(OPT) $(SANITIZE) -fPIC -fstack-protector-strong -MMD -MP
 CFLAGS := -std=gnu11 $(COMMON)
 CXXFLAGS := -std=c++20 $(COMMON)
 LDFLAGS := $(SANITIZE)
-LIBS := -lbpf -lfmt -luring -lisal -lnuma -lhwy -lpthread
+LIBS := -lbpf -lfmt -luring -lisal -lnuma -lhwy -llzma -lpthread
 DAEMON_LIBS := -lsystemd
 CLI_LIBS := -lncursesw -ltinfo
 

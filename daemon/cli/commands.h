@@ -18,6 +18,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 

@@ -23,6 +23,7 @@ const Command commands[] = {
 	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},
 	{"metrics", cmd_metrics,
 	 "counters as Prometheus text, or over HTTP on the loopback address"},
+	{"sim", cmd_sim, "traces through the policy and its rivals; needs no daemon"},
 	{"plan", cmd_plan, "sizes, times and cost of a deployment, from a model of it"},
 };
 

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cxl-kv sim: traces through the policy and its rivals. Needs no daemon. */
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "sim/run.h"
+#include "sim/trace_file.h"
+
+#include <charconv>
+#include <fstream>
+#include <unistd.h>
+
+namespace cxlkv {
+
+namespace {
+
+using namespace sim;
+
+struct SimOptions {
+	std::vector<std::string> files, policies;
+	std::vector<double> capacities;
+	Access access;
+	std::optional<ThreeTiers> tiers;
+	bool ladder = false, csv = false, json = false, quiet = false;
+	std::string svg;
+};
+
+std::vector<std::string> split(const std::string &text)
+{
+	std::vector<std::string> parts;
+	for (size_t at = 0; at <= text.size();) {
+		size_t end = std::min(text.find(',', at), text.size());
+		parts.push_back(text.substr(at, end - at));
+		at = end + 1;
+	}
+	return parts;
+}
+
+/* "" or what is allowed. */
+std::string parse_numbers(const std::string &text, double low, double high, std::vector<double> &to)
+{
+	to.clear();
+	for (const std::string &part : split(text)) {
+		double value = 0;
+		auto [at, wrong] = std::from_chars(part.data(), part.data() + part.size(), value);
+		if (wrong != std::errc() || at != part.data() + part.size() ||
+		    !(value > low && value <= high))
+			return "numbers above " + std::to_string(low) + " and up to " +
+			       std::to_string(high) + ", separated by commas";
+		to.push_back(value);
+	}
+	return "";
+}
+
+std::string take_latency(const std::string &text, SimOptions &options)
+{
+	std::vector<double> ns;
+	std::string wrong = parse_numbers(text, 0, 1e12, ns);
+	if (!wrong.empty() || ns.size() != 3)
+		return "three numbers: ns of hot, warm and cold";
+	ThreeTiers tiers = options.tiers.value_or(ThreeTiers{});
+	tiers.latency = {ns[0], ns[1], ns[2], tiers.latency.cold_share};
+	tiers.paper_split = false;
+	options.tiers = tiers;
+	return "";
+}
+
+Progress progress_bar(bool quiet)
+{
+	if (quiet || !isatty(STDERR_FILENO))
+		return [](double) {};
+	return [last = -1](double share) mutable {
+		int percent = static_cast<int>(share * 100);
+		if (percent == last)
+			return;
+		last = percent;
+		std::string bar(static_cast<size_t>(percent / 4), '#');
+		bar.resize(25, '.');
+		fprintf(stderr, "\r[%s] %3d %%%s", bar.c_str(), percent,
+			percent == 100 ? "\r\033[K" : "");
+		fflush(stderr);
+	};
+}
+
+/* All policies, or those that were named. */
+template <typename Policy>
+Result<std::vector<const Policy *>> choose(const std::vector<Policy> &all,
+					   const std::vector<std::string> &names)
+{
+	std::vector<const Policy *> chosen;
+	for (const Policy &policy : all)
+		if (names.empty())
+			chosen.push_back(&policy);
+	for (const std::string &name : names) {
+		auto it = std::find_if(all.begin(), all.end(),
+				       [&](const Policy &p) { return name == p.name; });
+		if (it == all.end()) {
+			std::string known;
+			for (const Policy &policy : all)
+				known += std::string(known.empty() ? "" : ", ") + policy.name;
+			return error(EINVAL,
+				     "no policy " + name + " for this trace; there are " + known);
+		}
+		chosen.push_back(&*it);
+	}
+	return chosen;
+}
+
+int fail(const std::string &what)
+{
+	fprintf(stderr, "cxl-kv sim: %s\n", what.c_str());
+	return kExitFailure;
+}
+
+int print(const SimResult &result, const SimOptions &options)
+{
+	std::string text = options.json  ? to_json(result)
+			   : options.csv ? to_csv(result)
+					 : to_table(result) + gap_summary(result);
+	fputs(text.c_str(), stdout);
+	if (result.three_tier && !options.json && !options.csv)
+		puts("# ns: a latency model, not a measurement");
+	if (options.svg.empty())
+		return kExitOk;
+	std::ofstream file(options.svg);
+	file << to_svg(result);
+	file.close();
+	return file ? kExitOk : fail(options.svg + ": cannot be written");
+}
+
+int run_block_trace(const std::string &path, const std::string &bytes, const SimOptions &options)
+{
+	if (options.ladder)
+		return fail(path + ": --ladder needs .att traces: its rungs are about heads");
+	auto trace = parse_block_trace(bytes);
+	if (!trace)
+		return fail(trace.error().in(path).what);
+	auto policies = choose(cache_policies(), options.policies);
+	if (!policies)
+		return fail(policies.error().what);
+	std::vector<double> capacities = options.capacities;
+	if (capacities.empty())
+		capacities = {1, 2, 5, 10, 20, 50};
+	return print(run_blocks(*trace, *policies, capacities, options.tiers,
+				progress_bar(options.quiet)),
+		     options);
+}
+
+int run_att_traces(const std::vector<AttTrace> &traces, const SimOptions &options)
+{
+	auto policies = choose(options.ladder ? att_ladder() : att_policies(), options.policies);
+	if (!policies)
+		return fail(policies.error().what);
+	std::vector<double> budgets = options.capacities;
+	if (budgets.empty())
+		budgets = {5, 10, 20, 50};
+	return print(run_att(traces, *policies, options.access, budgets, options.tiers,
+			     progress_bar(options.quiet)),
+		     options);
+}
+
+/* Attention traces are one sample, block traces are run one by one. */
+int run(const SimOptions &options)
+{
+	std::vector<AttTrace> sequences;
+	for (const std::string &path : options.files) {
+		auto bytes = read_trace_file(path);
+		if (!bytes)
+			return fail(bytes.error().what);
+		if (!AttTrace::is_att(*bytes)) {
+			if (int exit = run_block_trace(path, *bytes, options))
+				return exit;
+			continue;
+		}
+		auto sequence = AttTrace::parse(std::move(*bytes));
+		if (!sequence)
+			return fail(sequence.error().in(path).what);
+		sequences.push_back(std::move(*sequence));
+	}
+	return sequences.empty() ? kExitOk : run_att_traces(sequences, options);
+}
+
+} // namespace
+
+int cmd_sim(int argc, char **argv)
+{
+	SimOptions options;
+	bool three_tiers = false;
+	Args args(
+		"sim",
+		"Runs traces through the adaptive policy, the baselines and Belady's OPT, and "
+		"prints what\n"
+		"was hit at several capacities. TRACE: Mooncake JSONL or `t_ms id id ...` lines "
+		"(requests\n"
+		"and their prefix blocks), or .att files (attention of a sequence); plain or .xz.");
+	args.words("TRACE", options.files, 1);
+	args.check(
+		'p', "policies", "NAME,..",
+		[&](const std::string &text) {
+			options.policies = split(text);
+			return std::string();
+		},
+		"only these; all by default");
+	args.check(
+		'c', "capacities", "PERCENT,..",
+		[&](const std::string &text) {
+			return parse_numbers(text, 0, 100, options.capacities);
+		},
+		"of the distinct blocks, or of the blocks of a sequence");
+	args.check(
+		'a', "access", "top:K|thr:X",
+		[&](const std::string &text) {
+			auto access = Access::parse(text);
+			if (!access)
+				return access.error().what;
+			options.access = *access;
+			return std::string();
+		},
+		"what a head reads in a step: its K best blocks, or mass above X (thr:0.01)");
+	args.flag(0, "ladder", options.ladder,
+		  "the paper's rungs, each added alone and removed alone (.att)");
+	args.flag(0, "three-tiers", three_tiers,
+		  "also the latency of hot, warm and cold, by the paper's model");
+	args.check(
+		0, "latencies", "HOT,WARM,COLD",
+		[&](const std::string &text) { return take_latency(text, options); },
+		"three tiers with ns of your own, warm four times as large as hot");
+	args.text(0, "svg", "FILE", options.svg, "plot hit against capacity");
+	args.flag(0, "csv", options.csv, "print CSV");
+	args.flag('j', "json", options.json, "print JSON");
+	args.flag('q', "quiet", options.quiet, "no progress bar");
+	if (auto exit = args.parse(argc, argv))
+		return *exit;
+	if (three_tiers && !options.tiers)
+		options.tiers = ThreeTiers{};
+	return run(options);
+}
+
+} // namespace cxlkv

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "sim/replay.h"
+
+namespace cxlkv::sim {
+
+Hits replay(const BlockTrace &trace, Cache &cache, const std::function<void(uint64_t)> &progress)
+{
+	Hits hits;
+	for (uint32_t i = 0; i < trace.nr_requests(); i++) {
+		Request request = trace.request(i);
+		for (uint32_t block : request.blocks) {
+			if (!cache.contains(block))
+				break;
+			hits.nr_prefix_hits++;
+		}
+		hits.nr_block_hits += cache.serve(request);
+		hits.nr_accesses += request.blocks.size();
+		if (progress && i % 256 == 0)
+			progress(hits.nr_accesses);
+	}
+	return hits;
+}
+
+} // namespace cxlkv::sim
