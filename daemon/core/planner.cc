@@ -79,7 +79,8 @@ void Planner::make_hot_room()
 	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) +
 			std::min(wanted, hot.limit_bytes);
 	uint64_t soft = used > hot.high_bytes ? used - std::min(hot.low_bytes, used) : 0;
-	/* Demote before promote: what scores higher in warm takes the place of what does not score. */
+	/* Demote before promote: what scores higher in warm takes the place of what does not score.
+	 */
 	soft = std::max(soft, minus(used + promotable_bytes(), hot.high_bytes));
 	if (!soft)
 		return;
@@ -87,14 +88,15 @@ void Planner::make_hot_room()
 	flush();
 }
 
-/* Blocks in warm that would be promoted now if there were room; at most half of the move budget, the
- * other half is for the demotions that make it. */
+/* Blocks in warm that would be promoted now if there were room; at most half of the move budget,
+ * the other half is for the demotions that make it. */
 uint64_t Planner::promotable_bytes() const
 {
 	uint64_t bytes = 0;
 	for (const auto &[id, arena] : arenas_)
 		for (uint32_t b : arena->to_promote)
-			if (arena->table.where(b) == Where::Warm && arena->score(b) >= options_.promote_score)
+			if (arena->table.where(b) == Where::Warm &&
+			    arena->score(b) >= options_.promote_score)
 				bytes += arena->geometry().block_bytes;
 	return std::min(bytes, move_left_ / 2);
 }

@@ -3,7 +3,8 @@
 
 #include <cmath>
 
-namespace cxlkv {
+namespace cxlkv
+{
 
 double half_life_steps(double alpha)
 {

@@ -7,8 +7,7 @@
 
 using namespace cxlkv;
 
-namespace
-{
+namespace {
 
 Geometry good()
 {

@@ -23,7 +23,7 @@ TEST(Reuse, BlocksThatComeBackSoonAreWorthMore)
 {
 	ReuseModel model(1e6);
 	for (int i = 0; i < 20'000; i++) { /* many, so that the kinds stand for themselves */
-		model.watched(1, 0, 100); /* used every 100 */
+		model.watched(1, 0, 100);  /* used every 100 */
 		model.used(1, 100);
 		model.watched(2, 0, 10'000);
 		model.used(2, 10'000);
