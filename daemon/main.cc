@@ -231,7 +231,8 @@ int main(int argc, char **argv)
 	set_log_level(level_of(options->daemon.log_level));
 	if (auto result = run(*options); !result) {
 		log_error("{}", result.error().what);
-		return 1;
+		/* What the configuration asks for can't be: starting again won't help. */
+		return result.error().code == EINVAL ? 2 : 1;
 	}
 	return 0;
 }

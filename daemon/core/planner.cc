@@ -64,11 +64,17 @@ void Planner::drop()
 void Planner::make_warm_room()
 {
 	const TierRoom &warm = input_.warm;
-	uint64_t used = minus(warm.used_bytes, ordered_bytes(Where::Warm));
-	if (!warm.limit_bytes || used <= warm.high_bytes)
+	if (!warm.limit_bytes)
 		return;
-	make_room(Where::Warm, used - std::min(warm.low_bytes, used),
-		  minus(used, warm.limit_bytes));
+	uint64_t used = minus(warm.used_bytes, ordered_bytes(Where::Warm));
+	uint64_t soft = used > warm.high_bytes ? used - std::min(warm.low_bytes, used) : 0;
+	/* What waits for room needs it in both tiers together: a session that is larger than what
+	 * hot can give lies in both. */
+	uint64_t excess = minus(used + input_.hot.used_bytes + input_.wanted_hot_bytes,
+				warm.limit_bytes + input_.hot.limit_bytes);
+	if (!soft && !excess)
+		return;
+	make_room(Where::Warm, soft, std::max(minus(used, warm.limit_bytes), excess));
 	flush();
 }
 

@@ -121,16 +121,21 @@ int Mover::pick_node(const std::vector<int> &nodes) const
 	return best;
 }
 
-/* Sleeps until the bytes moved before are paid for; the limit holds over any second. */
-void Mover::throttle(uint64_t bytes)
+/* Sleeps until the bytes moved before are paid for; the limit holds over any second. Before blocks are
+ * claimed, which nobody else can spill or drop meanwhile. */
+void Mover::wait_for_budget()
 {
 	uint64_t now = now_ns();
 
 	if (budget_time_ns_ > now)
 		std::this_thread::sleep_for(std::chrono::nanoseconds(budget_time_ns_ - now));
-	budget_time_ns_ = std::max(budget_time_ns_, now) +
-			  static_cast<uint64_t>(static_cast<double>(bytes) * 1e9 /
-						static_cast<double>(options_.max_bytes_per_s));
+	budget_time_ns_ = std::max(budget_time_ns_, now);
+}
+
+void Mover::charge(uint64_t bytes)
+{
+	budget_time_ns_ += static_cast<uint64_t>(static_cast<double>(bytes) * 1e9 /
+						 static_cast<double>(options_.max_bytes_per_s));
 }
 
 void Mover::execute(std::vector<MoveOrder> &orders)
@@ -143,6 +148,7 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	const uint32_t block_bytes = arena.geometry.block_bytes;
 	const size_t pages_per_block = block_bytes / page_bytes();
 
+	wait_for_budget();
 	for (const MoveOrder &order : orders) {
 		for (uint32_t block = order.extent.first; block < order.extent.first + order.extent.nr; block++) {
 			counters.attempted += pages_per_block;
@@ -160,7 +166,7 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	}
 	if (batch.blocks.empty())
 		return;
-	throttle(uint64_t{block_bytes} * batch.blocks.size());
+	charge(uint64_t{block_bytes} * batch.blocks.size());
 	move_batch(batch, pick_node(up ? options_.hot_nodes : options_.warm_nodes), counters);
 	for (uint32_t block : batch.blocks)
 		arena.clear_busy(block);

@@ -60,7 +60,8 @@ private:
 
 	void execute(std::vector<MoveOrder> &orders);
 	void move_batch(Batch &batch, int node, MoveCounters &counters);
-	void throttle(uint64_t bytes);
+	void wait_for_budget();
+	void charge(uint64_t bytes);
 	[[nodiscard]] int pick_node(const std::vector<int> &nodes) const;
 
 	const MoverOptions options_;
