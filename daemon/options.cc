@@ -169,11 +169,11 @@ std::vector<Key> all_keys()
 		number("policy", "anchor_blocks", 0, 1024, U32([](Options &o) -> auto & { return o.policy.anchor_blocks; })),
 		number("policy", "head_floor", 0, 1, F64([](Options &o) -> auto & { return o.policy.head_floor; })),
 		number("policy", "prefetch_window_tokens", 0, 1e6, U32([](Options &o) -> auto & { return o.policy.prefetch_window_tokens; })),
-		number("policy", "prefetch_layers", 0, 1024, U32([](Options &o) -> auto & { return o.policy.prefetch_layers; })),
+		number("policy", "prefetch_layers", 0, 64, U32([](Options &o) -> auto & { return o.policy.prefetch_layers; })),
 		number("policy", "phase_ratio", 1, 1e6, F64([](Options &o) -> auto & { return o.policy.phase_ratio; })),
 		number("policy", "promote_score", 0, 1, F64([](Options &o) -> auto & { return o.policy.promote_score; })),
 		number("policy", "demote_score", 0, 1, F64([](Options &o) -> auto & { return o.policy.demote_score; })),
-		number("policy", "min_residency_ms", 0, 1e6, U32([](Options &o) -> auto & { return o.policy.min_residency_ms; })),
+		number("policy", "min_residency_ms", 0, 16000, U32([](Options &o) -> auto & { return o.policy.min_residency_ms; })),
 		number("policy", "max_extent_bytes", 4096, 2 << 20, U32([](Options &o) -> auto & { return o.policy.max_extent_bytes; })),
 	};
 	return keys;
