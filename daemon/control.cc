@@ -390,6 +390,7 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 	for (const auto &entry : parts_.arenas.all()) {
 		const Arena &arena = *entry->arena;
 		const Geometry &g = arena.geometry;
+		const auto phases = parts_.policy.phases(*entry);
 		arenas.push_back({{"arena", arena.options.number},
 				  {"name", entry->name},
 				  {"pid", arena.options.pid},
@@ -407,6 +408,7 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 				    {"warm", arena.bytes.warm.load()},
 				    {"cold", arena.bytes.cold.load()},
 				    {"lost", arena.bytes.lost.load()}}},
+				  {"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
 				  {"hints", arena.nr_hints.load()},
 				  {"bad_hints", arena.nr_bad_hints.load()}});
 	}

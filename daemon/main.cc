@@ -169,7 +169,7 @@ Result<> run(const Options &options)
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options));
 	Control control({**socket, arenas, **faults, policy, registry, placement, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
-		return status_json({options, *tiers, arenas, **faults, mover, *sampler, control.wakes_ns,
+		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler, control.wakes_ns,
 				    warnings, registry.module_fd() >= 0 ? "module" : "native",
 				    static_cast<uint64_t>(start.tv_sec) * 1000000000});
 	};

@@ -94,10 +94,15 @@ std::vector<HeadStats> PolicyThread::heads(uint32_t arena) const
 	return policy_.heads(arena);
 }
 
-Phase PolicyThread::phase(uint32_t arena, uint32_t slot) const
+std::array<uint32_t, 3> PolicyThread::phases(const ArenaEntry &entry) const
 {
+	std::array<uint32_t, 3> nr{};
 	std::lock_guard lock(policy_mutex_);
-	return policy_.phase(arena, slot);
+
+	for (uint32_t slot = 0; slot < entry.open_slots.size(); slot++)
+		if (entry.open_slots[slot])
+			nr[static_cast<size_t>(policy_.phase(entry.arena->options.number, slot))]++;
+	return nr;
 }
 
 void PolicyThread::tick()

@@ -14,6 +14,7 @@
 #include "sys/placement.h"
 #include "sys/sampler.h"
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -51,7 +52,8 @@ public:
 	void recheck(std::shared_ptr<Arena> arena, Extent extent);
 
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
-	[[nodiscard]] Phase phase(uint32_t arena, uint32_t slot) const;
+	/* Open sessions by phase: unknown, prefill, decode. */
+	[[nodiscard]] std::array<uint32_t, 3> phases(const ArenaEntry &entry) const;
 
 private:
 	struct Recheck {

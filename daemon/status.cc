@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "status.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +64,7 @@ json status_json(const StatusSources &s)
 {
 	TierCount hot, warm, cold, lost;
 	size_t nr_arenas = 0;
+	std::array<uint32_t, 3> phases{};
 
 	for (const auto &entry : s.arenas.all()) {
 		const Arena &arena = *entry->arena;
@@ -70,6 +73,8 @@ json status_json(const StatusSources &s)
 		cold.add(arena.bytes.cold, arena.geometry.block_bytes);
 		lost.add(arena.bytes.lost, arena.geometry.block_bytes);
 		nr_arenas++;
+		auto more = s.policy.phases(*entry);
+		std::transform(phases.begin(), phases.end(), more.begin(), phases.begin(), std::plus{});
 	}
 	timespec t{};
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -82,6 +87,7 @@ json status_json(const StatusSources &s)
 		{"uptime_s", (now - s.start_ns) / 1000000000},
 		{"preset", s.options.policy.preset},
 		{"arenas", nr_arenas},
+		{"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
 		{"tiers",
 		 {{"hot", hot.show({{"limit_bytes", s.tiers.hot_limit_bytes}, {"nodes", s.tiers.hot_nodes}})},
 		  {"warm", warm.show({{"limit_bytes", s.tiers.warm_limit_bytes}, {"nodes", s.tiers.warm_nodes}})},

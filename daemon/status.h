@@ -5,6 +5,7 @@
 #include "arena_table.h"
 #include "base/histogram.h"
 #include "options.h"
+#include "policy_thread.h"
 #include "sys/fault_server.h"
 #include "sys/mover.h"
 #include "sys/sampler.h"
@@ -21,6 +22,7 @@ struct StatusSources {
 	const Tiers &tiers;
 	const ArenaTable &arenas;
 	const FaultServer &faults;
+	const PolicyThread &policy;
 	const Mover &mover;
 	const Sampler &sampler;
 	const Histogram &wakes_ns;

@@ -128,7 +128,7 @@ TEST_F(Spill, WriteDuringASpillAbortsItAndLands)
 
 TEST_F(Spill, SpillFileFullLeavesBlocksInMemory)
 {
-	begin({.store_bytes = 16 << 20}, 512); /* 32 MiB of blocks */
+	begin({.store_bytes = 20 << 20}, 512); /* 32 MiB of blocks */
 	make(0, 512, 1);
 	Outcome out = call(Kind::Spill, 0, 512);
 	EXPECT_EQ(out.error, ENOSPC);

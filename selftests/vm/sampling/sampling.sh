@@ -39,6 +39,16 @@ ended=$?
 client=
 check "the engine ends well" test $ended = 0
 
+# The engine sends no PHASE. A block holds 64 tokens, so the ratio of ten pages read to one written
+# is out of reach below 640 tokens of context.
+build/bin/kv-engine run --memory arena --conversations 1 --rounds 1 --context 1536 --reply 256 \
+	--output "$disk/out" >"$disk/engine.log" 2>&1 &
+client=$!
+check "prefill is told by samples alone" within 90 field '.phases.prefill == 1'
+check "decode is told by samples alone" within 180 field '.phases.decode == 1'
+end $client
+client=
+
 build/vmtest/sampling/hot_set_test >"$disk/hot_set.log" 2>&1
 hot_set=$?
 sed 's/^/# /' "$disk/hot_set.log"
