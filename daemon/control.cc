@@ -13,6 +13,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kMaxRanges = 4096;
+
 std::optional<uint32_t> get_u32(const json &in, const char *name)
 {
 	auto it = in.find(name);
@@ -116,7 +117,7 @@ struct Answer {
 	{
 		fields["id"] = id;
 		fields["ok"] = true;
-		socket->reply(connection, fields.dump(), fd);
+		send(fields, fd);
 	}
 	void fail(int code, const std::string &message, json fields = json::object()) const
 	{
@@ -124,7 +125,12 @@ struct Answer {
 		fields["id"] = id;
 		fields["error"] = name ? name : "EIO";
 		fields["message"] = message;
-		socket->reply(connection, fields.dump());
+		send(fields);
+	}
+	/* What a client sent may have been cut within a character, and dump() throws on that unless told. */
+	void send(const json &fields, int fd = -1) const
+	{
+		socket->reply(connection, fields.dump(-1, ' ', false, json::error_handler_t::replace), fd);
 	}
 	void registered(const Result<std::shared_ptr<ArenaEntry>> &result) const
 	{

@@ -34,7 +34,11 @@ Result<sockaddr_un> socket_address(const std::string &path)
 Result<> remove_stale(const std::string &path, const sockaddr_un &address)
 {
 	Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	struct stat st;
 
+	/* Connecting to what is no socket fails with ECONNREFUSED, too. */
+	if (!lstat(path.c_str(), &st) && !S_ISSOCK(st.st_mode))
+		return error(EINVAL, path + ": is not a socket, and is left alone; set daemon.socket to another path");
 	if (!connect(probe.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)))
 		return error(EADDRINUSE, path + ": another daemon serves this socket");
 	if (errno == ECONNREFUSED && unlink(path.c_str()))
@@ -205,6 +209,12 @@ bool ControlSocket::reply(uint64_t id, const std::string &line, int fd)
 	if (it == connections_.end() || it->second.dead)
 		return false;
 	Connection &connection = it->second;
+	/* Each holds a file of ours open until the peer reads. */
+	if (fd >= 0 && connection.output_files.size() >= kMaxFiles) {
+		connection.dead = true;
+		wake();
+		return false;
+	}
 	if (fd >= 0)
 		connection.output_files.emplace_back(connection.output.size(), Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
 	connection.output += line;

@@ -33,7 +33,7 @@ public:
 	static constexpr size_t kMaxLine = 64 << 10;     /* a request */
 	static constexpr size_t kMaxOutput = 8 << 20;    /* unread answers, then the peer is dropped */
 	static constexpr size_t kMaxConnections = 1024;
-	static constexpr size_t kMaxFiles = 8;           /* waiting for the line that takes them */
+	static constexpr size_t kMaxFiles = 8;           /* waiting for the line that takes them, or to be read by the peer */
 
 	struct Handler {
 		/* files holds what came with this connection so far; take from its front. False: hang up. */
