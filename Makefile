@@ -191,6 +191,23 @@ check-sanitize: ## unit tests under ASan and UBSan, in a build folder of their o
 		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 	@selftests/run $(UNIT:$(B)/%=$(B)/sanitize/%)
 
+check-crash: $(B)/unit/store_crash_test ## 1,000 kills of a process that uses the spill store
+	@CXL_KV_KILLS=1000 $<
+
+# What recovery runs, without the rest of the daemon, which clang would have to build too.
+FUZZ_SRC := selftests/fuzz/store_fuzz.cc daemon/base/log.cc $(addprefix daemon/sys/spill_store_,$(addsuffix .cc, \
+	disk file index log checkpoint scan recovery super inspect))
+FUZZ_SECONDS := 300
+$(B)/fuzz/store_fuzz: $(FUZZ_SRC) $(wildcard daemon/sys/spill_store*.h)
+	@mkdir -p $(@D)
+	clang++ $(CPPFLAGS) -std=c++20 $(WARN) -O1 -g -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=undefined $(FUZZ_SRC) -o $@ -lfmt -lisal
+
+.PHONY: check-crash fuzz
+fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under ASan and UBSan (FUZZ_SECONDS=300)
+	@mkdir -p $(B)/fuzz/corpus
+	$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus
+
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 

@@ -53,6 +53,10 @@ Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, c
 	store_options.path = options.cold.path;
 	store_options.size_bytes = options.cold.size_bytes;
 	store_options.queue_depth = options.cold.queue_depth;
+	store_options.write_bytes_per_s = uint64_t{options.cold.write_MBps} * 1000000;
+	store_options.wipe = options.cold.wipe == "secure"    ? StoreOptions::Wipe::Secure
+			     : options.cold.wipe == "discard" ? StoreOptions::Wipe::Discard
+							      : StoreOptions::Wipe::None;
 	auto store = SpillStore::open(store_options);
 	if (!store)
 		return store.error().in("cold tier");

@@ -151,6 +151,8 @@ std::vector<Key> all_keys()
 		 }},
 		number("cold", "queue_depth", 1, 1024, U32([](Options &o) -> auto & { return o.cold.queue_depth; })),
 		number("cold", "orphan_grace_s", 1, 86400, U32([](Options &o) -> auto & { return o.cold.orphan_grace_s; })),
+		number("cold", "write_MBps", 0, 1000000, U32([](Options &o) -> auto & { return o.cold.write_MBps; })),
+		text("cold", "wipe", {"none", "discard", "secure"}, [](Options &o) -> auto & { return o.cold.wipe; }),
 		number("mover", "max_MBps", 1, 1000000, U32([](Options &o) -> auto & { return o.mover.max_MBps; })),
 		text("sampling", "source", {"auto", "pmu", "off"}, [](Options &o) -> auto & { return o.sampling.source; }),
 		text("sampling", "way", {"accessed", "refault"}, [](Options &o) -> auto & { return o.sampling.way; }),

@@ -42,6 +42,8 @@ struct Options {
 		uint64_t size_bytes = 16ull << 30;
 		uint32_t queue_depth = 32;
 		uint32_t orphan_grace_s = 120;
+		uint32_t write_MBps = 0; /* 0 = no cap */
+		std::string wipe = "none";
 	} cold;
 	struct {
 		uint32_t max_MBps = 1000;

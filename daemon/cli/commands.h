@@ -20,6 +20,7 @@ int cmd_metrics(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_store(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 
 } // namespace cxlkv

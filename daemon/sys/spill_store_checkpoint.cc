@@ -237,43 +237,73 @@ Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 	return out;
 }
 
+namespace {
+
+struct CheckpointBytes {
+	disk::CheckpointHeader header;
+	AlignedBuffer bytes;
+
+	[[nodiscard]] std::span<const std::byte> payload() const
+	{
+		return {bytes.get(), header.payload_bytes};
+	}
+};
+
+std::optional<disk::CheckpointHeader>
+read_header(const StoreFile &file, const disk::Superblock &super, uint64_t number, uint32_t copy)
+{
+	AlignedBuffer page = aligned_buffer(disk::kPage);
+	disk::CheckpointHeader header;
+
+	if (!file.read(super.checkpoint_offset(number, copy), {page.get(), disk::kPage}))
+		return {};
+	memcpy(&header, page.get(), sizeof(header));
+	return intact(header, super) ? std::optional(header) : std::nullopt;
+}
+
+std::optional<CheckpointBytes> read_copy(const StoreFile &file, const disk::Superblock &super,
+					 uint64_t number, uint32_t copy)
+{
+	auto header = read_header(file, super, number, copy);
+	if (!header || header->number != number)
+		return {};
+	uint64_t whole = (header->payload_bytes + disk::kPage - 1) / disk::kPage * disk::kPage;
+	CheckpointBytes out{*header, aligned_buffer(std::max<uint64_t>(whole, disk::kPage))};
+	uint64_t offset = super.checkpoint_offset(number, copy) + disk::kPage;
+	if (!out.bytes || !file.read(offset, {out.bytes.get(), whole}))
+		return {};
+	if (disk::crc32c(0, out.payload()) != header->payload_crc)
+		return {};
+	return out;
+}
+
+} // namespace
+
+bool checkpoint_copy_is_whole(const StoreFile &file, const disk::Superblock &super, uint64_t number,
+			      uint32_t copy)
+{
+	return read_copy(file, super, number, copy).has_value();
+}
+
 Result<DecodedCheckpoint> load_checkpoint(const StoreFile &file, const disk::Superblock &super,
 					  uint32_t nr_segments)
 {
-	AlignedBuffer page = aligned_buffer(disk::kPage);
-	std::optional<disk::CheckpointHeader> headers[4];
-	uint64_t newest = 0;
+	std::optional<uint64_t> newest;
 
-	for (uint32_t i = 0; i < 4; i++) {
-		disk::CheckpointHeader header;
-		if (!file.read(super.checkpoint_offset(i / 2, i % 2), {page.get(), disk::kPage}))
-			continue;
-		memcpy(&header, page.get(), sizeof(header));
-		if (!intact(header, super))
-			continue;
-		headers[i] = header;
-		newest = std::max(newest, header.number);
+	for (uint64_t slot = 0; slot < 2; slot++) {
+		for (uint32_t copy = 0; copy < 2; copy++) {
+			auto header = read_header(file, super, slot, copy);
+			if (header)
+				newest = std::max(newest.value_or(0), header->number);
+		}
 	}
 	/* An older one must not serve: segments it believes in may have been used again since. */
-	Error why = error(EBADMSG, "no checkpoint is whole");
-	for (uint32_t i = 0; i < 4; i++) {
-		if (!headers[i] || headers[i]->number != newest)
-			continue;
-		uint64_t whole =
-			(headers[i]->payload_bytes + disk::kPage - 1) / disk::kPage * disk::kPage;
-		AlignedBuffer bytes = aligned_buffer(std::max<uint64_t>(whole, disk::kPage));
-		if (auto got = file.read(super.checkpoint_offset(i / 2, i % 2) + disk::kPage,
-					 {bytes.get(), whole});
-		    !got) {
-			why = got.error();
-			continue;
-		}
-		std::span<const std::byte> payload(bytes.get(), headers[i]->payload_bytes);
-		if (disk::crc32c(0, payload) != headers[i]->payload_crc)
-			continue;
-		return decode_checkpoint(super, *headers[i], payload, nr_segments);
+	for (uint32_t copy = 0; newest && copy < 2; copy++) {
+		if (auto found = read_copy(file, super, *newest, copy))
+			return decode_checkpoint(super, found->header, found->payload(),
+						 nr_segments);
 	}
-	return why;
+	return error(EBADMSG, "no checkpoint is whole");
 }
 
 } // namespace cxlkv

@@ -50,4 +50,8 @@ Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 Result<DecodedCheckpoint> load_checkpoint(const StoreFile &file, const disk::Superblock &super,
 					  uint32_t nr_segments);
 
+/* Whether that copy of the checkpoint can be read and its checksums are right. */
+bool checkpoint_copy_is_whole(const StoreFile &file, const disk::Superblock &super, uint64_t number,
+			      uint32_t copy);
+
 } // namespace cxlkv

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What the store writes to a device, and the checks that everything read from
- * one must pass. Little-endian. docs/cxl-kv-store.5 explains the layout.
+ * one must pass. Little-endian. cxl-kv-store(5) explains the layout.
  *
  *   superblock, its copy | 2 x 2 checkpoints | segment 0 | segment 1 | ...
  *   checkpoint: header (4 KiB), payload

@@ -65,12 +65,23 @@ AlignedBuffer aligned_buffer(size_t bytes)
 
 Result<StoreFile> StoreFile::open(const std::string &path)
 {
-	StoreFile file;
 	struct stat st;
-	bool exists = stat(path.c_str(), &st) == 0;
+	bool device = stat(path.c_str(), &st) == 0 && S_ISBLK(st.st_mode);
+
 	/* O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is refused.
 	 */
-	int flags = O_RDWR | O_CLOEXEC | (exists && S_ISBLK(st.st_mode) ? O_EXCL : O_CREAT);
+	return open_with(path, O_RDWR | O_CLOEXEC | (device ? O_EXCL : O_CREAT));
+}
+
+Result<StoreFile> StoreFile::open_readonly(const std::string &path)
+{
+	return open_with(path, O_RDONLY | O_CLOEXEC);
+}
+
+Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
+{
+	StoreFile file;
+	struct stat st;
 
 	file.path_ = path;
 	file.fd_.reset(::open(path.c_str(), flags | O_DIRECT, 0600));

@@ -31,6 +31,8 @@ public:
 	StoreFile &operator=(StoreFile &&) = default;
 	/* Creates a regular file where there is nothing. EBUSY: another process has it. */
 	static Result<StoreFile> open(const std::string &path);
+	/* What is there, locked as well, as reading while a daemon writes shows nonsense. */
+	static Result<StoreFile> open_readonly(const std::string &path);
 
 	/* Bytes that can be used, at most cap. */
 	[[nodiscard]] uint64_t usable(uint64_t cap) const
@@ -51,6 +53,7 @@ public:
 	[[nodiscard]] const std::string &path() const { return path_; }
 
 private:
+	static Result<StoreFile> open_with(const std::string &path, int flags);
 	Result<> lock();
 
 	std::string path_;
