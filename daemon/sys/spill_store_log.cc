@@ -17,6 +17,9 @@ SegmentTable::SegmentTable(uint32_t nr_segments, uint32_t segment_bytes)
 
 SegmentTable::Place SegmentTable::append(uint32_t bytes, For use)
 {
+	/* What is left of a segment that upkeep opened from the reserve is upkeep's too. */
+	if (use == For::Blocks && free_.size() < reserve())
+		return {};
 	if (open_ == Location::kNone || segments_[open_].used_bytes + bytes > segment_bytes_) {
 		uint32_t kept = use == For::Upkeep ? 0 : reserve();
 		if (free_.size() <= kept || (wiping_ && segments_[free_.front()].unwiped))
