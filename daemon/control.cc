@@ -349,6 +349,7 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	if (!slot || *slot >= entry->open_slots.size() || wait == in.end() || !wait->is_boolean())
 		return answer.fail(EINVAL, "wake needs a slot of the arena and wait");
 	session_hint(*entry->arena, *slot, CXL_KV_HINT_WAKE);
+	parts_.policy.kick();
 	Request request{};
 	bool answer_later = wait->get<bool>();
 	/* Nobody waits: take the room there is; the policy orders the rest back as it makes room. */

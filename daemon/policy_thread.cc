@@ -78,8 +78,13 @@ void PolicyThread::detach(uint32_t arena)
 
 void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
 {
+	const uint64_t now = now_ms();
 	std::lock_guard lock(policy_mutex_);
-	policy_.hint(arena.options.number, hint, now_ms());
+
+	/* Blocks that were made before the hint came before it: a session is not parked, then active again
+	 * when the tick tells of its last block. */
+	apply_moves(now);
+	policy_.hint(arena.options.number, hint, now);
 }
 
 void PolicyThread::recheck(std::shared_ptr<Arena> arena, Extent extent)
