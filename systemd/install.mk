@@ -16,13 +16,11 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 # Read by systemd and udev below /usr/lib and /usr/local/lib.
 HOSTDIR ?= $(PREFIX)/lib
 
+pages = $(foreach page,$(wildcard $(1)),$(page):$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)):644)
 INSTALL_DAEMON := \
 	$(B)/bin/cxl-kvd:$(SBINDIR)/cxl-kvd:755 \
 	$(B)/bin/cxl-kv:$(BINDIR)/cxl-kv:755 \
-	docs/man/cxl-kv.1:$(MANDIR)/man1/cxl-kv.1:644 \
-	docs/man/cxl_kv.4:$(MANDIR)/man4/cxl_kv.4:644 \
-	docs/man/cxl-kvd.8:$(MANDIR)/man8/cxl-kvd.8:644 \
-	docs/man/cxl-kvd.toml.5:$(MANDIR)/man5/cxl-kvd.toml.5:644 \
+	$(call pages,docs/man/*.[1458]) \
 	docs/completion/cxl-kv.bash:$(PREFIX)/share/bash-completion/completions/cxl-kv:644 \
 	docs/completion/_cxl-kv:$(PREFIX)/share/zsh/site-functions/_cxl-kv:644 \
 	$(B)/gen/cxl-kvd.service:$(UNITDIR)/cxl-kvd.service:644 \
@@ -32,6 +30,8 @@ INSTALL_DAEMON := \
 	systemd/cxl-kv.modprobe.conf:$(DOCDIR)/modprobe.conf.example:644 \
 	systemd/cxl-kvd.toml:$(DOCDIR)/cxl-kvd.toml.example:644 \
 	README.md:$(DOCDIR)/README.md:644 \
+	docs/troubleshooting.md:$(DOCDIR)/docs/troubleshooting.md:644 \
+	docs/metrics.md:$(DOCDIR)/docs/metrics.md:644 \
 	LICENSE:$(DOCDIR)/LICENSE:644
 INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
@@ -39,7 +39,7 @@ INSTALL_DEV := \
 	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
 	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \
 	docs/examples/decode.c:$(DOCDIR)/examples/decode.c:644 \
-	$(foreach page,$(wildcard docs/man/*.3),$(page):$(MANDIR)/man3/$(notdir $(page)):644)
+	$(call pages,docs/man/*.3)
 INSTALL_ALL := $(INSTALL_DAEMON) $(INSTALL_LIB) $(INSTALL_DEV)
 CONFIG := $(SYSCONFDIR)/cxl-kv/cxl-kvd.toml
 
@@ -66,7 +66,8 @@ install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX
 uninstall: ## remove what install put there; PURGE=1 also configuration, spilled data, users
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup stop
 	@rm -f $(foreach file,$(INSTALL_ALL),$(DESTDIR)$(call part,2,$(file))) $(DESTDIR)$(LIBDIR)/libcxl_kv.so
-	@rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR)
+	@for dir in $(addprefix $(DESTDIR)$(DOCDIR),/examples /docs /); do \
+		[ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
 	@if cmp -s systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG); then rm $(DESTDIR)$(CONFIG); fi
 	@[ -z "$(PURGE)" ] || rm -rf $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv
 	@[ ! -d $(DESTDIR)$(SYSCONFDIR)/cxl-kv ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/cxl-kv

@@ -18,7 +18,8 @@ staged install PREFIX=/usr
 report $? "install"
 missing=$(for file in usr/bin/cxl-kv usr/sbin/cxl-kvd usr/lib/libcxl_kv.so.0 usr/lib/libcxl_kv.so \
 	usr/include/cxl_kv.h usr/include/linux/cxl_kv.h usr/lib/systemd/system/cxl-kvd.service \
-	usr/lib/udev/rules.d/60-cxl-kv.rules usr/lib/sysusers.d/cxl-kv.conf usr/share/man/man8/cxl-kvd.8 \
+	usr/lib/udev/rules.d/60-cxl-kv.rules usr/lib/sysusers.d/cxl-kv.conf \
+	$(for page in docs/man/*; do echo "usr/share/man/man${page##*.}/${page##*/}"; done) \
 	etc/cxl-kv/cxl-kvd.toml; do [ -e "$tmp/$file" ] || echo "# no $file"; done)
 [ -z "$missing" ]
 report $? "what people look for is there $missing"
@@ -45,6 +46,9 @@ report $? "a changed configuration survives installing again"
 
 staged uninstall PREFIX=/usr && [ "$(files)" = etc/cxl-kv/cxl-kvd.toml ]
 report $? "uninstall leaves the changed configuration and nothing else"
+
+staged uninstall PREFIX=/usr PURGE=1 && [ -z "$(files)" ] && [ ! -e "$tmp/etc/cxl-kv" ]
+report $? "uninstall PURGE=1 after that removes what was kept"
 
 staged install PREFIX=/usr && staged uninstall PREFIX=/usr PURGE=1 && [ -z "$(files)" ] &&
 	[ ! -e "$tmp/etc/cxl-kv" ]
