@@ -2,7 +2,10 @@
 /*
  * What an engine does with libcxl_kv, for one session of a model with 4 layers
  * of 2 KV heads: make a block when it begins, lease what a step reads, say what
- * mattered, seal what is full. Needs a running cxl-kvd.
+ * mattered, seal what is full. Needs a running cxl-kvd. `make` builds it as
+ * build/examples/decode; against the installed library:
+ *
+ *	gcc decode.c $(pkg-config --cflags --libs cxl_kv) -o decode
  */
 #include <cxl_kv.h>
 #include <stdio.h>
