@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 	std::string config = kDefaultConfig;
 	bool check = false, describe = false;
 	CLI::App app{"cxl-kvd: keeps KV-cache blocks in the memory tier where they belong"};
-	auto *config_option = app.add_option("-c,--config", config, "configuration file");
+	auto *config_option = app.add_option("-c,--config", config, "configuration file (/etc/cxl-kv/cxl-kvd.toml)");
 	app.add_flag("--check-config", check, "check the configuration and exit");
 	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
 	app.set_version_flag("--version", CXL_KV_VERSION);
@@ -229,7 +229,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (check) {
-		printf("%s: ok\n", config.c_str());
+		/* Only the default may be absent. */
+		bool there = access(config.c_str(), F_OK) == 0;
+		printf("%s: %s\n", config.c_str(), there ? "ok" : "no such file; ok, with the defaults");
 		return 0;
 	}
 	set_log_level(level_of(options->daemon.log_level));

@@ -11,7 +11,8 @@ kdir=$1 out=$2
 shift 2
 here=$(realpath "$(dirname "$0")")
 if [[ ! -r $kdir/include/config/kernel.release ]]; then
-	echo "kmod: no prepared kernel headers in '$kdir': install linux-headers-amd64, or set KDIR=" >&2
+	echo "kmod: no prepared kernel headers in '$kdir'. For the running kernel install" \
+		"linux-headers-$(uname -r) and set KDIR=/lib/modules/$(uname -r)/build" >&2
 	exit 1
 fi
 

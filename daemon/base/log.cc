@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 #include <unistd.h>
@@ -25,7 +26,7 @@ void log_line(Level level, std::string_view text)
 	if (static_cast<int>(level) > log_level.load(std::memory_order_relaxed))
 		return;
 	std::string line = journal ? fmt::format("<{}>{}\n", static_cast<int>(level), text)
-				   : fmt::format("cxl-kv: {}\n", text);
+				   : fmt::format("{}: {}\n", program_invocation_short_name, text);
 	/* One write, so that lines of several threads do not mix. A failed write has nowhere to go. */
 	[[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -33,7 +33,7 @@ void print_help(FILE *to)
 	fprintf(to, "usage: cxl-kv COMMAND [OPTION]...\n\n");
 	for (const Command &command : commands)
 		fprintf(to, "  %-8s %s\n", command.name, command.help);
-	fprintf(to, "\n`cxl-kv COMMAND --help` lists a command's options; -j prints JSON.\n"
+	fprintf(to, "\n`cxl-kv COMMAND --help` lists a command's options; most have -j for JSON.\n"
 		    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon.\n");
 }
 

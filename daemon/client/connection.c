@@ -136,8 +136,8 @@ static int start(struct cxl_kv *kv, const struct cxl_kv_options *options)
 		return -errno;
 	rc = kv_attach(kv);
 	if (rc) {
-		kv_log(kv, "no manager at %s: %s. Is cxl-kvd running?", kv->socket_path,
-		       strerror(-rc));
+		kv_log(kv, "no manager at %s: %s. %s", kv->socket_path, strerror(-rc),
+		       rc == -EACCES ? "Be root or in the group cxl-kv" : "Is cxl-kvd running?");
 		return rc;
 	}
 	return kv_helper_start(kv);
