@@ -211,7 +211,7 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 			arena.set_where(batch.blocks[i], &counters == &promote ? Where::Hot : Where::Warm);
 	}
 	counters.failed += nr_failed;
-	if (nr_failed && is_full(node, nr_failed * page))
+	if (move_errno == ENOMEM || (nr_failed && is_full(node, nr_failed * page)))
 		nr_no_space++;
 }
 

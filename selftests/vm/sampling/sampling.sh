@@ -16,6 +16,8 @@ has_program() { bpftool prog show name "$1" | grep -q "name $1"; }
 no_program() { ! has_program "$1"; }
 field() { status | jq -e "$1" >/dev/null; }
 
+# Kernel allocations on the node would keep it from being removed.
+echo online_movable >/sys/devices/system/memory/auto_online_blocks
 insmod "build/kmod/$(uname -r)/cxl_kv.ko" base="$KV_NODE1_BASE" size="$KV_NODE1_SIZE" node=1 || exit 1
 own_daemon_begin || exit 1
 start_daemon HOT__LIMIT=4MiB WARM__LIMIT=512MiB COLD__SIZE=64MiB SAMPLING__FLUSH_TLB=true SAMPLING__CPU_PERMIL=200 || exit 1
