@@ -217,7 +217,11 @@ int main(int argc, char **argv)
 	app.add_flag("--check-config", check, "check the configuration and exit");
 	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
 	app.set_version_flag("--version", CXL_KV_VERSION);
-	CLI11_PARSE(app, argc, argv);
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		return app.exit(e) ? 2 : 0; /* --help and --version end here too */
+	}
 
 	if (describe) {
 		fputs(describe_options().c_str(), stdout);
