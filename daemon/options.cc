@@ -49,7 +49,7 @@ Key text(const char *table, const char *name, std::vector<std::string> choices,
 		allowed += " \"" + choice + "\"";
 	return {table, name, allowed, [=](Options &options, const toml::node &node) {
 			auto value = node.value<std::string>();
-			if (!value || value->empty())
+			if (!value || value->empty() || value->find('\0') != std::string::npos)
 				return false;
 			if (!choices.empty() && std::ranges::find(choices, *value) == choices.end())
 				return false;
@@ -289,6 +289,8 @@ Result<std::vector<std::string>> config_files(const std::string &file, bool may_
 
 	if (file.empty())
 		return files;
+	if (std::filesystem::is_directory(file, ec)) /* which reads like an empty file */
+		return error(EISDIR, file + ": is a directory, not a configuration file");
 	if (std::filesystem::exists(file, ec))
 		files.push_back(file);
 	else if (!may_be_absent)

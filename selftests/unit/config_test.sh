@@ -34,5 +34,11 @@ awk '/^\.Ss Table/ { table = $3 } /^\.It Cm/ && table { print table "." $3 }' do
 	sort >"$tmp/page"
 diff "$tmp/known" "$tmp/page" | sed 's/^/# /'
 report "${PIPESTATUS[0]}" "cxl-kvd.toml(5) has every key and no other"
+! "$daemon" --config "$tmp" --check-config 2>"$tmp/said" && grep -q "is a directory" "$tmp/said"
+report $? "a directory is no configuration"
+
+printf '[cold]\npath = "/spill\\u0000.old"\n' >"$tmp/zero.toml"
+! "$daemon" --config "$tmp/zero.toml" --check-config 2>"$tmp/said" && grep -q "zero.toml:2: cold.path" "$tmp/said"
+report $? "a path has no zero byte"
 echo "1..$number"
 exit $status
