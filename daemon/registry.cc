@@ -117,6 +117,11 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		policy_.attach(entry->arena, entry->module_id ? module_->read_state(entry->module_id, arena.geometry)
 							       : std::vector<cxl_kv_hint>{});
 		start_sampling(*entry);
+		/* drop() came first, and found nothing to take back. Asked last: what it drops from here on it finds. */
+		if (arenas_.find(arena.options.number) != entry) {
+			forget(*entry);
+			return done(error(ESRCH, "serve the arena: it is gone again"));
+		}
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
 			entry->open_slots[slot] = !made_blocks(arena, slot).empty();
@@ -134,6 +139,12 @@ void Registry::start_sampling(const ArenaEntry &entry)
 		return;
 	if (auto set = module_->set_sampling(entry.module_id, sampling_); !set)
 		log_warning("{}; going on by hints", set.error().what);
+}
+
+void Registry::forget(const ArenaEntry &entry)
+{
+	policy_.detach(entry.arena->options.number);
+	sampler_.remove(*entry.arena, entry.sampling_id());
 }
 
 std::shared_ptr<ArenaEntry> Registry::find_module(uint64_t module_id) const
@@ -234,8 +245,7 @@ void Registry::drop(const std::shared_ptr<ArenaEntry> &entry, const char *why, s
 
 	if (!arenas_.remove(number))
 		return;
-	policy_.detach(number);
-	sampler_.remove(*entry->arena, entry->sampling_id());
+	forget(*entry);
 	log_info("arena {}: {}", number, why);
 	Request request{};
 	request.kind = Request::Kind::Detach;

@@ -53,6 +53,7 @@ private:
 
 	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
 	void start_sampling(const ArenaEntry &entry);
+	void forget(const ArenaEntry &entry); /* policy and sampler; undoes what attach() gave them */
 	void take_from_module(uint64_t module_id);
 	[[nodiscard]] std::shared_ptr<ArenaEntry> find_module(uint64_t module_id) const;
 
