@@ -170,7 +170,8 @@ Result<> run(const Options &options)
 	timespec start{};
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	std::function<nlohmann::json()> status;
-	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options));
+	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options),
+			  tiers->hot_limit_bytes + tiers->warm_limit_bytes);
 	Control control({**socket, arenas, **faults, policy, registry, placement, uffd_device.get()}, [&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler, control.wakes_ns,

@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <algorithm>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -71,9 +73,22 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 }
 
 Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
-		   const Placement &placement, KmodDevice *module, const KmodDevice::Sampling &sampling)
-    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(module), sampling_(sampling)
+		   const Placement &placement, KmodDevice *module, const KmodDevice::Sampling &sampling,
+		   uint64_t limit_bytes)
+    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(module), sampling_(sampling), limit_bytes_(limit_bytes)
 {
+}
+
+/* What we keep of a block must not cost more than the blocks may: a client can name a billion of them. */
+Result<> Registry::check_size(const Geometry &geometry) const
+{
+	constexpr uint64_t bytes_a_block = 32, always_allowed = 1 << 20;
+
+	if (geometry.nr_blocks() <= std::max(always_allowed, limit_bytes_ / bytes_a_block))
+		return ok();
+	return error(ENOMEM, fmt::format("an arena of {} blocks is too large to keep books of beside {} MiB of hot and "
+					 "warm memory; use larger blocks or fewer sessions",
+					 geometry.nr_blocks(), limit_bytes_ >> 20));
 }
 
 void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
@@ -88,6 +103,8 @@ void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files,
 		entry->connection = peer.connection;
 		return done(entry);
 	}
+	if (auto good = check_size(geometry); !good)
+		return done(good.error());
 	auto fresh = key ? Result<uint64_t>(*key) : random_key();
 	if (!fresh)
 		return done(fresh.error());
@@ -185,6 +202,8 @@ void Registry::take_from_module(uint64_t module_id)
 	auto taken = module_->get(module_id);
 	if (!taken)
 		return log_warning("{}", taken.error().what); /* its client is gone again */
+	if (auto good = check_size(taken->geometry); !good)
+		return log_warning("arena {} of the module: {}", module_id, good.error().what);
 	ArenaOptions options;
 	options.number = arenas_.reserve_number();
 	options.pid = taken->pid;

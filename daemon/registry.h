@@ -26,7 +26,7 @@ public:
 	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
 
 	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler, const Placement &placement,
-		 KmodDevice *module, const KmodDevice::Sampling &sampling);
+		 KmodDevice *module, const KmodDevice::Sampling &sampling, uint64_t limit_bytes);
 
 	/* A client's own files. key: what an earlier registration of this arena was told. */
 	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
@@ -52,6 +52,7 @@ private:
 	};
 
 	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
+	[[nodiscard]] Result<> check_size(const Geometry &geometry) const;
 	void start_sampling(const ArenaEntry &entry);
 	void forget(const ArenaEntry &entry); /* policy and sampler; undoes what attach() gave them */
 	void take_from_module(uint64_t module_id);
@@ -64,6 +65,7 @@ private:
 	const Placement &placement_;
 	KmodDevice *const module_; /* null in native mode */
 	const KmodDevice::Sampling sampling_;
+	const uint64_t limit_bytes_; /* of hot and warm */
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };
 
