@@ -259,6 +259,20 @@ void Control::op_unregister(const Peer &peer, const json &in, Answer answer, Fil
 		parts_.registry.drop(entry, "unregistered", [answer] { answer.ok(); });
 }
 
+/* When it has ended, one way or another, the policy looks where the blocks are; then done is called. */
+void Control::submit(Request request, std::function<void(const Outcome &)> done)
+{
+	request.done = [this, done = std::move(done), arena = request.arena,
+			extents = request.extents](const Outcome &o) {
+		for (const Extent &extent : extents)
+			parts_.policy.recheck(arena, extent);
+		done(o);
+	};
+	if (request.extents.empty())
+		return request.done(Outcome{});
+	parts_.faults.submit(std::move(request));
+}
+
 void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in, const Answer &answer)
 {
 	auto entry = own_arena(peer, in, answer);
@@ -273,12 +287,7 @@ void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in
 	request.arena = entry->arena;
 	request.extents = std::move(*extents);
 	request.deadline_ns = deadline_of(in);
-	request.done = [this, answer, arena = entry->arena, extents = request.extents](const Outcome &o) {
-		for (const Extent &extent : extents)
-			parts_.policy.recheck(arena, extent);
-		answer.outcome(o);
-	};
-	parts_.faults.submit(std::move(request));
+	submit(std::move(request), [answer](const Outcome &o) { answer.outcome(o); });
 }
 
 void Control::op_make(const Peer &peer, const json &in, Answer answer, Files &)
@@ -325,18 +334,13 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 	request.kind = Request::Kind::Drop;
 	request.arena = entry->arena;
 	request.extents = made_blocks(*entry->arena, *slot);
-	request.done = [this, answer, entry, slot = *slot, extents = request.extents](const Outcome &o) {
-		for (const Extent &extent : extents)
-			parts_.policy.recheck(entry->arena, extent);
+	submit(std::move(request), [this, answer, entry, slot = *slot](const Outcome &o) {
 		if (!o.error) {
 			session_hint(*entry->arena, slot, CXL_KV_HINT_PARK);
 			entry->open_slots[slot] = false;
 		}
 		answer.outcome(o);
-	};
-	if (request.extents.empty())
-		return request.done(Outcome{});
-	parts_.faults.submit(std::move(request));
+	});
 }
 
 void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
@@ -357,20 +361,14 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	request.arena = entry->arena;
 	request.extents = made_blocks(*entry->arena, *slot);
 	request.deadline_ns = deadline_of(in);
-	request.done = [this, answer, answer_later, arena = entry->arena, begin = monotonic_ns(),
-			extents = request.extents](const Outcome &o) {
-		if (!o.error)
-			wakes_ns.add(monotonic_ns() - begin);
-		for (const Extent &extent : extents)
-			parts_.policy.recheck(arena, extent);
-		if (answer_later)
-			answer.outcome(o);
-	};
 	if (!answer_later)
 		answer.ok();
-	if (request.extents.empty())
-		return request.done(Outcome{});
-	parts_.faults.submit(std::move(request));
+	submit(std::move(request), [this, answer, answer_later, begin = monotonic_ns()](const Outcome &o) {
+		if (!o.error)
+			wakes_ns.add(monotonic_ns() - begin);
+		if (answer_later)
+			answer.outcome(o);
+	});
 }
 
 void Control::op_park(const Peer &peer, const json &in, Answer answer, Files &)

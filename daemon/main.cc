@@ -18,7 +18,6 @@
 #include <sys/signalfd.h>
 #include <systemd/sd-daemon.h>
 #include <thread>
-#include <time.h>
 
 using namespace cxlkv;
 
@@ -167,8 +166,7 @@ Result<> run(const Options &options)
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler,
 			    placement, module.get());
 	(*faults)->on_want_room([&] { policy.kick(); });
-	timespec start{};
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	const uint64_t start_ns = monotonic_ns();
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options),
 			  tiers->hot_limit_bytes + tiers->warm_limit_bytes);
@@ -176,7 +174,7 @@ Result<> run(const Options &options)
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler, control.wakes_ns,
 				    warnings, registry.module_fd() >= 0 ? "module" : "native",
-				    static_cast<uint64_t>(start.tv_sec) * 1000000000});
+				    start_ns});
 	};
 
 	std::atomic<bool> failed{false};

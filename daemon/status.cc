@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "status.h"
 
+#include "registry.h"
+
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <time.h>
 #include <unistd.h>
 
 namespace cxlkv {
@@ -76,15 +77,12 @@ json status_json(const StatusSources &s)
 		auto more = s.policy.phases(*entry);
 		std::transform(phases.begin(), phases.end(), more.begin(), phases.begin(), std::plus{});
 	}
-	timespec t{};
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	uint64_t now = static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
 	FaultStats f = s.faults.stats();
 	return {
 		{"version", CXL_KV_VERSION},
 		{"mode", s.mode},
 		{"pid", getpid()},
-		{"uptime_s", (now - s.start_ns) / 1000000000},
+		{"uptime_s", (monotonic_ns() - s.start_ns) / 1000000000},
 		{"preset", s.options.policy.preset},
 		{"arenas", nr_arenas},
 		{"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
