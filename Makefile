@@ -221,7 +221,7 @@ lint: deps-dev ## what can be said without running: layers, formatting, sizes, s
 	@selftests/run selftests/lint
 
 format: ## clang-format on everything but the kernel's files
-	git ls-files -co --exclude-standard -- '*.c' '*.cc' '*.h' | grep -vE '^(kmod|include/uapi)/' | xargs clang-format -i
+	git ls-files -co --exclude-standard -- '*.c' '*.cc' '*.h' | grep -vE '^(kmod|bpf|include/uapi)/' | xargs clang-format -i
 
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done

@@ -18,13 +18,17 @@ namespace cxlkv {
 struct ArenaEntry {
 	std::shared_ptr<Arena> arena;
 	std::string name; /* of the client; written by the control thread, which alone reads it */
-	std::atomic<uint64_t> connection{0}; /* 0: its client's connection broke; it may come back */
+	std::atomic<uint64_t> connection{
+		0};             /* 0: its client's connection broke; it may come back */
 	uint64_t module_id = 0; /* the module's number of the arena; 0 in native mode */
-	Fd pidfd;                /* readable when the client is dead */
+	Fd pidfd;               /* readable when the client is dead */
 	std::vector<std::atomic<bool>> open_slots;
 
 	/* What the BPF programs know it by. */
-	[[nodiscard]] uint64_t sampling_id() const { return module_id ? module_id : arena->options.number; }
+	[[nodiscard]] uint64_t sampling_id() const
+	{
+		return module_id ? module_id : arena->options.number;
+	}
 };
 
 class ArenaTable {

@@ -78,7 +78,8 @@ std::optional<Geometry> get_geometry(const json &in)
 		if (!windows->is_array() || windows->size() != geometry.layer_window.size())
 			return {};
 		for (size_t i = 0; i < windows->size(); i++) {
-			if (!(*windows)[i].is_number_unsigned() || (*windows)[i].get<uint64_t>() > UINT32_MAX)
+			if (!(*windows)[i].is_number_unsigned() ||
+			    (*windows)[i].get<uint64_t>() > UINT32_MAX)
 				return {};
 			geometry.layer_window[i] = (*windows)[i].get<uint32_t>();
 		}
@@ -100,7 +101,8 @@ std::optional<std::vector<Extent>> get_ranges(const json &in, const Arena &arena
 		uint64_t all = arena.geometry.nr_blocks();
 		if (nr == 0 || nr > all || first > all - nr)
 			return {};
-		extents.push_back({arena.options.number, static_cast<uint32_t>(first), static_cast<uint32_t>(nr)});
+		extents.push_back({arena.options.number, static_cast<uint32_t>(first),
+				   static_cast<uint32_t>(nr)});
 	}
 	return extents;
 }
@@ -127,10 +129,12 @@ struct Answer {
 		fields["message"] = message;
 		send(fields);
 	}
-	/* What a client sent may have been cut within a character, and dump() throws on that unless told. */
+	/* What a client sent may have been cut within a character, and dump() throws on that unless
+	 * told. */
 	void send(const json &fields, int fd = -1) const
 	{
-		socket->reply(connection, fields.dump(-1, ' ', false, json::error_handler_t::replace), fd);
+		socket->reply(connection,
+			      fields.dump(-1, ' ', false, json::error_handler_t::replace), fd);
 	}
 	void registered(const Result<std::shared_ptr<ArenaEntry>> &result) const
 	{
@@ -145,9 +149,11 @@ struct Answer {
 			return ok();
 		std::string message = strerror(o.error);
 		if (o.error == EBUSY)
-			message = "no room in memory, or blocks in use: give leases back or park a session";
+			message = "no room in memory, or blocks in use: give leases back or park a "
+				  "session";
 		else if (o.error == EIO)
-			message = fmt::format("block {} could not be restored; recompute it", o.block);
+			message = fmt::format("block {} could not be restored; recompute it",
+					      o.block);
 		else if (o.error == ENODATA)
 			message = fmt::format("block {} was never made", o.block);
 		fail(o.error, message, {{"block", o.block}});
@@ -155,21 +161,30 @@ struct Answer {
 };
 
 const Control::OpEntry Control::kOps[] = {
-	{"hello", &Control::op_hello},	 {"register", &Control::op_register},
-	{"unregister", &Control::op_unregister}, {"make", &Control::op_make},
-	{"fetch", &Control::op_fetch},	 {"drop", &Control::op_drop},
-	{"session", &Control::op_session}, {"wake", &Control::op_wake},
-	{"park", &Control::op_park},	 {"status", &Control::op_status},
-	{"list", &Control::op_list},	 {"heads", &Control::op_heads},
+	{"hello", &Control::op_hello},
+	{"register", &Control::op_register},
+	{"unregister", &Control::op_unregister},
+	{"make", &Control::op_make},
+	{"fetch", &Control::op_fetch},
+	{"drop", &Control::op_drop},
+	{"session", &Control::op_session},
+	{"wake", &Control::op_wake},
+	{"park", &Control::op_park},
+	{"status", &Control::op_status},
+	{"list", &Control::op_list},
+	{"heads", &Control::op_heads},
 };
 
-Control::Control(const Parts &parts, std::function<json()> status) : parts_(parts), status_(std::move(status))
+Control::Control(const Parts &parts, std::function<json()> status)
+    : parts_(parts), status_(std::move(status))
 {
 }
 
 ControlSocket::Handler Control::handler()
 {
-	return {[this](const Peer &peer, const std::string &text, Files &files) { return line(peer, text, files); },
+	return {[this](const Peer &peer, const std::string &text, Files &files) {
+			return line(peer, text, files);
+		},
 		[this](const Peer &peer) {
 			names_.erase(peer.connection);
 			parts_.registry.hangup(peer);
@@ -203,18 +218,22 @@ void Control::op_hello(const Peer &peer, const json &in, Answer answer, Files &)
 	auto version = get_u32(in, "version");
 
 	if (version && *version != CXL_KV_ABI_VERSION)
-		return answer.fail(EPROTO, fmt::format("this daemon speaks version {}, the client {}", CXL_KV_ABI_VERSION,
-						       *version));
+		return answer.fail(EPROTO,
+				   fmt::format("this daemon speaks version {}, the client {}",
+					       CXL_KV_ABI_VERSION, *version));
 	names_[peer.connection] = get_text(in, "name").substr(0, 64);
-	answer.ok({{"version", CXL_KV_ABI_VERSION}, {"daemon", CXL_KV_VERSION}, {"mode", parts_.registry.module_fd() >= 0 ? "module" : "native"}},
+	answer.ok({{"version", CXL_KV_ABI_VERSION},
+		   {"daemon", CXL_KV_VERSION},
+		   {"mode", parts_.registry.module_fd() >= 0 ? "module" : "native"}},
 		  parts_.uffd_device);
 }
 
 void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
 {
 	if (auto module_id = get_u32(in, "module_arena"))
-		return parts_.registry.claim(peer, *module_id, names_[peer.connection],
-					     [answer](const auto &result) { answer.registered(result); });
+		return parts_.registry.claim(
+			peer, *module_id, names_[peer.connection],
+			[answer](const auto &result) { answer.registered(result); });
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");
@@ -226,23 +245,30 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 		files.pop_front();
 	}
 	if (!geometry || !base || !ring_entries || (in.contains("key") && !key))
-		return answer.fail(EINVAL, "register needs geometry, base and ring_entries; key as a decimal string");
+		return answer.fail(
+			EINVAL,
+			"register needs geometry, base and ring_entries; key as a decimal string");
 	if (std::string wrong = check_geometry(*geometry); !wrong.empty())
 		return answer.fail(EINVAL, wrong);
 	if (taken.size() != 4)
-		return answer.fail(EINVAL, "register needs four files: memory, userfaultfd, table, ring");
+		return answer.fail(EINVAL,
+				   "register needs four files: memory, userfaultfd, table, ring");
 
 	ArenaOptions options;
 	options.client_base = *base;
 	options.ring_entries = *ring_entries;
 	options.name = names_[peer.connection];
 	parts_.registry.add(peer, *geometry,
-			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]), std::move(taken[3])},
-			    std::move(options), key, [answer](const auto &result) { answer.registered(result); });
+			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]),
+			     std::move(taken[3])},
+			    std::move(options), key,
+			    [answer](const auto &result) { answer.registered(result); });
 }
 
-/* The arena named in the request, where it belongs to this connection; else answers and returns null. */
-std::shared_ptr<ArenaEntry> Control::own_arena(const Peer &peer, const json &in, const Answer &answer)
+/* The arena named in the request, where it belongs to this connection; else answers and returns
+ * null. */
+std::shared_ptr<ArenaEntry> Control::own_arena(const Peer &peer, const json &in,
+					       const Answer &answer)
 {
 	auto number = get_u32(in, "arena");
 	auto entry = number ? parts_.arenas.find(*number) : nullptr;
@@ -259,7 +285,8 @@ void Control::op_unregister(const Peer &peer, const json &in, Answer answer, Fil
 		parts_.registry.drop(entry, "unregistered", [answer] { answer.ok(); });
 }
 
-/* When it has ended, one way or another, the policy looks where the blocks are; then done is called. */
+/* When it has ended, one way or another, the policy looks where the blocks are; then done is
+ * called. */
 void Control::submit(Request request, std::function<void(const Outcome &)> done)
 {
 	request.done = [this, done = std::move(done), arena = request.arena,
@@ -273,15 +300,18 @@ void Control::submit(Request request, std::function<void(const Outcome &)> done)
 	parts_.faults.submit(std::move(request));
 }
 
-void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in, const Answer &answer)
+void Control::submit_ranges(Request::Kind kind, const Peer &peer, const json &in,
+			    const Answer &answer)
 {
 	auto entry = own_arena(peer, in, answer);
 	if (!entry)
 		return;
 	auto extents = get_ranges(in, *entry->arena);
 	if (!extents)
-		return answer.fail(EINVAL, fmt::format("ranges must be at most {} pairs [first, nr] inside the arena",
-						       kMaxRanges));
+		return answer.fail(
+			EINVAL,
+			fmt::format("ranges must be at most {} pairs [first, nr] inside the arena",
+				    kMaxRanges));
 	Request request{};
 	request.kind = kind;
 	request.arena = entry->arena;
@@ -322,11 +352,13 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 	auto slot = get_u32(in, "slot");
 	std::string state = get_text(in, "state");
 	if (!slot || *slot >= entry->open_slots.size() || (state != "open" && state != "close"))
-		return answer.fail(EINVAL, "session needs a slot of the arena and state open or close");
+		return answer.fail(EINVAL,
+				   "session needs a slot of the arena and state open or close");
 	if (state == "open") {
 		if (entry->open_slots[*slot].exchange(true))
 			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
-		/* It begins with its prefill, whose blocks go straight to warm (design.md section 6, phase). */
+		/* It begins with its prefill, whose blocks go straight to warm (design.md section
+		 * 6, phase). */
 		auto placed = parts_.placement.place_slot(*entry->arena, *slot, Where::Warm);
 		return placed ? answer.ok() : answer.fail(placed.error().code, placed.error().what);
 	}
@@ -356,19 +388,21 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	parts_.policy.kick();
 	Request request{};
 	bool answer_later = wait->get<bool>();
-	/* Nobody waits: take the room there is; the policy orders the rest back as it makes room. */
+	/* Nobody waits: take the room there is; the policy orders the rest back as it makes room.
+	 */
 	request.kind = answer_later ? Request::Kind::Fetch : Request::Kind::Prefetch;
 	request.arena = entry->arena;
 	request.extents = made_blocks(*entry->arena, *slot);
 	request.deadline_ns = deadline_of(in);
 	if (!answer_later)
 		answer.ok();
-	submit(std::move(request), [this, answer, answer_later, begin = monotonic_ns()](const Outcome &o) {
-		if (!o.error)
-			wakes_ns.add(monotonic_ns() - begin);
-		if (answer_later)
-			answer.outcome(o);
-	});
+	submit(std::move(request),
+	       [this, answer, answer_later, begin = monotonic_ns()](const Outcome &o) {
+		       if (!o.error)
+			       wakes_ns.add(monotonic_ns() - begin);
+		       if (answer_later)
+			       answer.outcome(o);
+	       });
 }
 
 void Control::op_park(const Peer &peer, const json &in, Answer answer, Files &)
@@ -396,26 +430,30 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 		const Arena &arena = *entry->arena;
 		const Geometry &g = arena.geometry;
 		const auto phases = parts_.policy.phases(*entry);
-		arenas.push_back({{"arena", arena.options.number},
-				  {"name", entry->name},
-				  {"pid", arena.options.pid},
-				  {"slots", g.nr_slots},
-				  {"open_slots", std::ranges::count_if(entry->open_slots, [](const auto &open) { return open.load(); })},
-				  {"layers", g.nr_layers},
-				  {"kv_heads", g.nr_kv_heads},
-				  {"head_dim", g.head_dim},
-				  {"elem_bytes", g.elem_bytes},
-				  {"tokens_per_block", g.tokens_per_block},
-				  {"tokens_per_slot", g.tokens_per_slot},
-				  {"block_bytes", g.block_bytes},
-				  {"bytes",
-				   {{"hot", arena.bytes.hot.load()},
-				    {"warm", arena.bytes.warm.load()},
-				    {"cold", arena.bytes.cold.load()},
-				    {"lost", arena.bytes.lost.load()}}},
-				  {"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
-				  {"hints", arena.nr_hints.load()},
-				  {"bad_hints", arena.nr_bad_hints.load()}});
+		arenas.push_back(
+			{{"arena", arena.options.number},
+			 {"name", entry->name},
+			 {"pid", arena.options.pid},
+			 {"slots", g.nr_slots},
+			 {"open_slots",
+			  std::ranges::count_if(entry->open_slots,
+						[](const auto &open) { return open.load(); })},
+			 {"layers", g.nr_layers},
+			 {"kv_heads", g.nr_kv_heads},
+			 {"head_dim", g.head_dim},
+			 {"elem_bytes", g.elem_bytes},
+			 {"tokens_per_block", g.tokens_per_block},
+			 {"tokens_per_slot", g.tokens_per_slot},
+			 {"block_bytes", g.block_bytes},
+			 {"bytes",
+			  {{"hot", arena.bytes.hot.load()},
+			   {"warm", arena.bytes.warm.load()},
+			   {"cold", arena.bytes.cold.load()},
+			   {"lost", arena.bytes.lost.load()}}},
+			 {"phases",
+			  {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
+			 {"hints", arena.nr_hints.load()},
+			 {"bad_hints", arena.nr_bad_hints.load()}});
 	}
 	answer.ok({{"arenas", arenas}});
 }

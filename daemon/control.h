@@ -63,9 +63,11 @@ private:
 	void op_list(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_heads(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
-	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in, const Answer &answer);
+	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
+					      const Answer &answer);
 	void submit(Request request, std::function<void(const Outcome &)> done);
-	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in, const Answer &answer);
+	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in,
+			   const Answer &answer);
 	void session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
 
 	Parts parts_;

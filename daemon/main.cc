@@ -79,7 +79,8 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 }
 
 /* The control loop, until a signal or until the I/O thread gave up. */
-Result<> serve(ControlSocket &socket, Control &control, Registry &registry, const Fd &signals, const std::atomic<bool> &failed)
+Result<> serve(ControlSocket &socket, Control &control, Registry &registry, const Fd &signals,
+	       const std::atomic<bool> &failed)
 {
 	auto handler = control.handler();
 	auto last_reap = std::chrono::steady_clock::now();
@@ -123,16 +124,19 @@ std::unique_ptr<KmodDevice> attach_module(std::vector<std::string> &warnings)
 KmodDevice::Sampling sampling_of(const Options &options)
 {
 	return {options.sampling.way == "refault" ? CXL_KV_SAMPLE_REFAULT : CXL_KV_SAMPLE_ACCESSED,
-		options.sampling.interval_ms, options.sampling.cpu_permil, options.sampling.flush_tlb};
+		options.sampling.interval_ms, options.sampling.cpu_permil,
+		options.sampling.flush_tlb};
 }
 
-/* BPF programs go into the kernel only where the module is there to feed them, or where asked for. */
+/* BPF programs go into the kernel only where the module is there to feed them, or where asked for.
+ */
 std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
 {
 	if (options.sampling.source == "off")
 		return Sampler::none("sampling.source is off");
 	if (options.sampling.source == "auto" && !with_module)
-		return Sampler::none("the module is not loaded; sampling.source = \"pmu\" samples without it");
+		return Sampler::none(
+			"the module is not loaded; sampling.source = \"pmu\" samples without it");
 	return Sampler::create();
 }
 
@@ -154,27 +158,31 @@ Result<> run(const Options &options)
 		return faults.error();
 	Fd uffd_device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
 	if (!uffd_device)
-		warnings.push_back(fmt::format("/dev/userfaultfd: {}; clients need a userfaultfd of their own",
-					       strerror(errno)));
+		warnings.push_back(
+			fmt::format("/dev/userfaultfd: {}; clients need a userfaultfd of their own",
+				    strerror(errno)));
 	Fd signals = block_signals();
 
-	Mover mover({tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
+	Mover mover(
+		{tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
 	ArenaTable arenas;
 	const Placement placement(tiers->hot_nodes, tiers->warm_nodes);
 	std::unique_ptr<KmodDevice> module = attach_module(warnings);
 	std::unique_ptr<Sampler> sampler = make_sampler(options, module != nullptr);
-	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas, **faults, mover, *sampler,
-			    placement, module.get());
+	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
+			    **faults, mover, *sampler, placement, module.get());
 	(*faults)->on_want_room([&] { policy.kick(); });
 	const uint64_t start_ns = monotonic_ns();
 	std::function<nlohmann::json()> status;
-	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(), sampling_of(options),
-			  tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	Control control({**socket, arenas, **faults, policy, registry, placement, uffd_device.get()}, [&] { return status(); });
+	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
+			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
+	Control control(
+		{**socket, arenas, **faults, policy, registry, placement, uffd_device.get()},
+		[&] { return status(); });
 	status = [&] {
-		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler, control.wakes_ns,
-				    warnings, registry.module_fd() >= 0 ? "module" : "native",
-				    start_ns});
+		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
+				    control.wakes_ns, warnings,
+				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 
 	std::atomic<bool> failed{false};
@@ -187,9 +195,9 @@ Result<> run(const Options &options)
 	});
 	std::thread policy_thread([&] { policy.run(); });
 	std::thread mover_thread([&] { mover.run(); });
-	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}", CXL_KV_VERSION,
-		 options.daemon.socket, tiers->hot_limit_bytes >> 20, tiers->hot_nodes[0],
-		 tiers->warm_limit_bytes >> 20, options.cold.path);
+	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
+		 CXL_KV_VERSION, options.daemon.socket, tiers->hot_limit_bytes >> 20,
+		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
 	sd_notify(0, "READY=1");
 
 	Result<> result = serve(**socket, control, registry, signals, failed);
@@ -212,7 +220,8 @@ int main(int argc, char **argv)
 	std::string config = kDefaultConfig;
 	bool check = false, describe = false;
 	CLI::App app{"cxl-kvd: keeps KV-cache blocks in the memory tier where they belong"};
-	auto *config_option = app.add_option("-c,--config", config, "configuration file (/etc/cxl-kv/cxl-kvd.toml)");
+	auto *config_option = app.add_option("-c,--config", config,
+					     "configuration file (/etc/cxl-kv/cxl-kvd.toml)");
 	app.add_flag("--check-config", check, "check the configuration and exit");
 	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
 	app.set_version_flag("--version", CXL_KV_VERSION);
@@ -234,7 +243,8 @@ int main(int argc, char **argv)
 	if (check) {
 		/* Only the default may be absent. */
 		bool there = access(config.c_str(), F_OK) == 0;
-		printf("%s: %s\n", config.c_str(), there ? "ok" : "no such file; ok, with the defaults");
+		printf("%s: %s\n", config.c_str(),
+		       there ? "ok" : "no such file; ok, with the defaults");
 		return 0;
 	}
 	set_log_level(level_of(options->daemon.log_level));

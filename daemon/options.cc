@@ -26,8 +26,9 @@ struct Key {
 	Set set; /* false: the value is not allowed */
 };
 
-template <typename T> Key number(const char *table, const char *name, double min, double max,
-				 std::function<T &(Options &)> field)
+template <typename T>
+Key number(const char *table, const char *name, double min, double max,
+	   std::function<T &(Options &)> field)
 {
 	return {table, name, fmt::format("a number from {} to {}", min, max),
 		[=](Options &options, const toml::node &node) {
@@ -71,7 +72,8 @@ std::optional<uint64_t> bytes_of(const toml::node &node)
 
 Key size(const char *table, std::function<SizeSpec &(Options &)> field)
 {
-	return {table, "limit", "bytes such as \"24GiB\", or a share of the tier's nodes such as \"25%\"",
+	return {table, "limit",
+		"bytes such as \"24GiB\", or a share of the tier's nodes such as \"25%\"",
 		[=](Options &options, const toml::node &node) {
 			auto value = node.value<std::string>();
 			if (value && value->ends_with('%')) {
@@ -101,10 +103,13 @@ Key nodes(const char *table, std::function<std::vector<int> &(Options &)> field)
 			};
 			if (auto value = node.value<std::string>(); value && *value != "auto") {
 				for (size_t at = 0; at <= value->size();) {
-					size_t comma = std::min(value->find(',', at), value->size());
+					size_t comma =
+						std::min(value->find(',', at), value->size());
 					std::string part = value->substr(at, comma - at);
 					if (part.empty() || part.size() > 4 ||
-					    !std::ranges::all_of(part, [](unsigned char c) { return isdigit(c); }) ||
+					    !std::ranges::all_of(
+						    part,
+						    [](unsigned char c) { return isdigit(c); }) ||
 					    !add(atoi(part.c_str())))
 						return false;
 					at = comma + 1;
@@ -130,54 +135,96 @@ std::vector<Key> all_keys()
 {
 	using U32 = Field<uint32_t>;
 	using F64 = Field<double>;
-	std::vector<Key> keys = {
-		text("daemon", "socket", {}, [](Options &o) -> auto & { return o.daemon.socket; }),
-		text("daemon", "log_level", {"error", "warning", "info", "debug"},
-		     [](Options &o) -> auto & { return o.daemon.log_level; }),
-		number("daemon", "interval_ms", 1, 10000, U32([](Options &o) -> auto & { return o.daemon.interval_ms; })),
-		size("hot", [](Options &o) -> auto & { return o.hot.limit; }),
-		nodes("hot", [](Options &o) -> auto & { return o.hot.nodes; }),
-		number("hot", "high_permil", 1, 1000, U32([](Options &o) -> auto & { return o.hot.high_permil; })),
-		number("hot", "low_permil", 1, 1000, U32([](Options &o) -> auto & { return o.hot.low_permil; })),
-		size("warm", [](Options &o) -> auto & { return o.warm.limit; }),
-		nodes("warm", [](Options &o) -> auto & { return o.warm.nodes; }),
-		text("cold", "path", {}, [](Options &o) -> auto & { return o.cold.path; }),
-		{"cold", "size", "bytes such as \"64GiB\"",
-		 [](Options &o, const toml::node &node) {
-			 auto bytes = bytes_of(node);
-			 if (bytes)
-				 o.cold.size_bytes = *bytes;
-			 return bytes.has_value();
-		 }},
-		number("cold", "queue_depth", 1, 1024, U32([](Options &o) -> auto & { return o.cold.queue_depth; })),
-		number("cold", "orphan_grace_s", 1, 86400, U32([](Options &o) -> auto & { return o.cold.orphan_grace_s; })),
-		number("cold", "write_MBps", 0, 1000000, U32([](Options &o) -> auto & { return o.cold.write_MBps; })),
-		text("cold", "wipe", {"none", "discard", "secure"}, [](Options &o) -> auto & { return o.cold.wipe; }),
-		number("mover", "max_MBps", 1, 1000000, U32([](Options &o) -> auto & { return o.mover.max_MBps; })),
-		text("sampling", "source", {"auto", "pmu", "off"}, [](Options &o) -> auto & { return o.sampling.source; }),
-		text("sampling", "way", {"accessed", "refault"}, [](Options &o) -> auto & { return o.sampling.way; }),
-		number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS, CXL_KV_SAMPLE_MAX_INTERVAL_MS, U32([](Options &o) -> auto & { return o.sampling.interval_ms; })),
-		number("sampling", "cpu_permil", 1, 1000, U32([](Options &o) -> auto & { return o.sampling.cpu_permil; })),
-		{"sampling", "flush_tlb", "true or false",
-		 [](Options &o, const toml::node &node) {
-			 auto value = node.value<bool>();
-			 o.sampling.flush_tlb = value.value_or(false);
-			 return value.has_value();
-		 }},
-		text("policy", "preset", {"adaptive", "paper"}, [](Options &o) -> auto & { return o.policy.preset; }),
-		number("policy", "alpha", 0.0001, 1, F64([](Options &o) -> auto & { return o.policy.alpha; })),
-		number("policy", "access_mass", 0, 1, F64([](Options &o) -> auto & { return o.policy.access_mass; })),
-		number("policy", "decay_steps", 1, 1e9, F64([](Options &o) -> auto & { return o.policy.decay_steps; })),
-		number("policy", "anchor_blocks", 0, 1024, U32([](Options &o) -> auto & { return o.policy.anchor_blocks; })),
-		number("policy", "head_floor", 0, 1, F64([](Options &o) -> auto & { return o.policy.head_floor; })),
-		number("policy", "prefetch_window_tokens", 0, 1e6, U32([](Options &o) -> auto & { return o.policy.prefetch_window_tokens; })),
-		number("policy", "prefetch_layers", 0, 64, U32([](Options &o) -> auto & { return o.policy.prefetch_layers; })),
-		number("policy", "phase_ratio", 1, 1e6, F64([](Options &o) -> auto & { return o.policy.phase_ratio; })),
-		number("policy", "promote_score", 0, 1, F64([](Options &o) -> auto & { return o.policy.promote_score; })),
-		number("policy", "demote_score", 0, 1, F64([](Options &o) -> auto & { return o.policy.demote_score; })),
-		number("policy", "min_residency_ms", 0, 16000, U32([](Options &o) -> auto & { return o.policy.min_residency_ms; })),
-		number("policy", "max_extent_bytes", 4096, 2 << 20, U32([](Options &o) -> auto & { return o.policy.max_extent_bytes; })),
-	};
+	std::vector<Key> keys =
+		{
+			text(
+				"daemon", "socket", {},
+				[](Options & o) -> auto & { return o.daemon.socket; }),
+			text(
+				"daemon", "log_level", {"error", "warning", "info", "debug"},
+				[](Options & o) -> auto & { return o.daemon.log_level; }),
+			number("daemon", "interval_ms", 1, 10000,
+			       U32([](Options & o) -> auto & { return o.daemon.interval_ms; })),
+			size(
+				"hot", [](Options & o) -> auto & { return o.hot.limit; }),
+			nodes(
+				"hot", [](Options & o) -> auto & { return o.hot.nodes; }),
+			number("hot", "high_permil", 1, 1000,
+			       U32([](Options & o) -> auto & { return o.hot.high_permil; })),
+			number("hot", "low_permil", 1, 1000,
+			       U32([](Options & o) -> auto & { return o.hot.low_permil; })),
+			size(
+				"warm", [](Options & o) -> auto & { return o.warm.limit; }),
+			nodes(
+				"warm", [](Options & o) -> auto & { return o.warm.nodes; }),
+			text(
+				"cold", "path", {},
+				[](Options & o) -> auto & { return o.cold.path; }),
+			{"cold", "size", "bytes such as \"64GiB\"",
+			 [](Options &o, const toml::node &node) {
+				 auto bytes = bytes_of(node);
+				 if (bytes)
+					 o.cold.size_bytes = *bytes;
+				 return bytes.has_value();
+			 }},
+			number("cold", "queue_depth", 1, 1024,
+			       U32([](Options & o) -> auto & { return o.cold.queue_depth; })),
+			number("cold", "orphan_grace_s", 1, 86400,
+			       U32([](Options & o) -> auto & { return o.cold.orphan_grace_s; })),
+			number("cold", "write_MBps", 0, 1000000,
+			       U32([](Options & o) -> auto & { return o.cold.write_MBps; })),
+			text(
+				"cold", "wipe", {"none", "discard", "secure"},
+				[](Options & o) -> auto & { return o.cold.wipe; }),
+			number("mover", "max_MBps", 1, 1000000,
+			       U32([](Options & o) -> auto & { return o.mover.max_MBps; })),
+			text(
+				"sampling", "source", {"auto", "pmu", "off"},
+				[](Options & o) -> auto & { return o.sampling.source; }),
+			text(
+				"sampling", "way", {"accessed", "refault"},
+				[](Options & o) -> auto & { return o.sampling.way; }),
+			number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS,
+			       CXL_KV_SAMPLE_MAX_INTERVAL_MS,
+			       U32([](Options & o) -> auto & { return o.sampling.interval_ms; })),
+			number("sampling", "cpu_permil", 1, 1000,
+			       U32([](Options & o) -> auto & { return o.sampling.cpu_permil; })),
+			{"sampling", "flush_tlb", "true or false",
+			 [](Options &o, const toml::node &node) {
+				 auto value = node.value<bool>();
+				 o.sampling.flush_tlb = value.value_or(false);
+				 return value.has_value();
+			 }},
+			text(
+				"policy", "preset", {"adaptive", "paper"},
+				[](Options & o) -> auto & { return o.policy.preset; }),
+			number("policy", "alpha", 0.0001, 1,
+			       F64([](Options & o) -> auto & { return o.policy.alpha; })),
+			number("policy", "access_mass", 0, 1,
+			       F64([](Options & o) -> auto & { return o.policy.access_mass; })),
+			number("policy", "decay_steps", 1, 1e9,
+			       F64([](Options & o) -> auto & { return o.policy.decay_steps; })),
+			number("policy", "anchor_blocks", 0, 1024,
+			       U32([](Options & o) -> auto & { return o.policy.anchor_blocks; })),
+			number("policy", "head_floor", 0, 1,
+			       F64([](Options & o) -> auto & { return o.policy.head_floor; })),
+			number("policy", "prefetch_window_tokens", 0, 1e6,
+			       U32([](Options & o) -> auto & {
+				       return o.policy.prefetch_window_tokens;
+			       })),
+			number("policy", "prefetch_layers", 0, 64,
+			       U32([](Options & o) -> auto & { return o.policy.prefetch_layers; })),
+			number("policy", "phase_ratio", 1, 1e6,
+			       F64([](Options & o) -> auto & { return o.policy.phase_ratio; })),
+			number("policy", "promote_score", 0, 1,
+			       F64([](Options & o) -> auto & { return o.policy.promote_score; })),
+			number("policy", "demote_score", 0, 1,
+			       F64([](Options & o) -> auto & { return o.policy.demote_score; })),
+			number("policy", "min_residency_ms", 0, 16000, U32([
+			       ](Options & o) -> auto & { return o.policy.min_residency_ms; })),
+			number("policy", "max_extent_bytes", 4096, 2 << 20, U32([
+			       ](Options & o) -> auto & { return o.policy.max_extent_bytes; })),
+		};
 	return keys;
 }
 
@@ -195,19 +242,21 @@ std::string shown(const toml::node &node)
 Result<> set_key(Options &options, const std::vector<Key> &keys, const std::string &table,
 		 const std::string &name, const toml::node &node, const std::string &where)
 {
-	auto key = std::ranges::find_if(keys, [&](const Key &k) { return table == k.table && name == k.name; });
+	auto key = std::ranges::find_if(
+		keys, [&](const Key &k) { return table == k.table && name == k.name; });
 	if (key == keys.end()) {
 		std::string known;
 		for (const Key &k : keys)
 			if (table == k.table)
 				known += std::string(known.empty() ? "" : ", ") + k.name;
-		return error(EINVAL, known.empty() ? fmt::format("{}: unknown table [{}]", where, table)
-						   : fmt::format("{}: unknown key {}.{}; [{}] has: {}", where,
-								 table, name, table, known));
+		return error(EINVAL, known.empty()
+					     ? fmt::format("{}: unknown table [{}]", where, table)
+					     : fmt::format("{}: unknown key {}.{}; [{}] has: {}",
+							   where, table, name, table, known));
 	}
 	if (!key->set(options, node))
-		return error(EINVAL, fmt::format("{}: {}.{} = {} is not allowed; it takes {}", where, table, name,
-						 shown(node), key->allowed));
+		return error(EINVAL, fmt::format("{}: {}.{} = {} is not allowed; it takes {}",
+						 where, table, name, shown(node), key->allowed));
 	return ok();
 }
 
@@ -217,17 +266,22 @@ Result<> load_file(Options &options, const std::vector<Key> &keys, const std::st
 	try {
 		root = toml::parse_file(file);
 	} catch (const toml::parse_error &e) {
-		return error(EINVAL, fmt::format("{}:{}: {}", file, e.source().begin.line, e.description()));
+		return error(EINVAL, fmt::format("{}:{}: {}", file, e.source().begin.line,
+						 e.description()));
 	} catch (const std::exception &e) {
 		return error(EIO, fmt::format("{}: {}", file, e.what()));
 	}
 	for (auto &&[table, node] : root) {
 		std::string at = fmt::format("{}:{}", file, node.source().begin.line);
 		if (!node.is_table())
-			return error(EINVAL, fmt::format("{}: key {} stands outside a table; write [table] above it",
-							 at, std::string_view(table.str())));
+			return error(
+				EINVAL,
+				fmt::format(
+					"{}: key {} stands outside a table; write [table] above it",
+					at, std::string_view(table.str())));
 		for (auto &&[name, value] : *node.as_table()) {
-			auto set = set_key(options, keys, std::string(table.str()), std::string(name.str()), value,
+			auto set = set_key(options, keys, std::string(table.str()),
+					   std::string(name.str()), value,
 					   fmt::format("{}:{}", file, value.source().begin.line));
 			if (!set)
 				return set;
@@ -246,14 +300,21 @@ Result<> load_environment(Options &options, const std::vector<Key> &keys)
 		if (!text.starts_with("CXL_KV_") || split == std::string::npos || split > equals)
 			continue;
 		std::string variable = text.substr(0, equals), value = text.substr(equals + 1);
-		std::string table = variable.substr(7, split - 7), name = variable.substr(split + 2);
-		auto lower = [](std::string &s) { std::ranges::transform(s, s.begin(), [](unsigned char c) { return tolower(c); }); };
+		std::string table = variable.substr(7, split - 7),
+			    name = variable.substr(split + 2);
+		auto lower = [](std::string &s) {
+			std::ranges::transform(s, s.begin(),
+					       [](unsigned char c) { return tolower(c); });
+		};
 		lower(table);
 		lower(name);
 		for (const Key &key : keys) /* keys keep the case of their units: max_MBps */
-			if (table == key.table && std::ranges::equal(name, std::string_view(key.name), [](char a, char b) {
-				    return a == static_cast<char>(tolower(static_cast<unsigned char>(b)));
-			    }))
+			if (table == key.table &&
+			    std::ranges::equal(
+				    name, std::string_view(key.name), [](char a, char b) {
+					    return a == static_cast<char>(tolower(
+								static_cast<unsigned char>(b)));
+				    }))
 				name = key.name;
 		toml::table parsed;
 		try {
@@ -261,7 +322,8 @@ Result<> load_environment(Options &options, const std::vector<Key> &keys)
 		} catch (const toml::parse_error &) {
 			parsed.insert("value", value);
 		}
-		auto set = set_key(options, keys, table, name, *parsed.get("value"), "environment " + variable);
+		auto set = set_key(options, keys, table, name, *parsed.get("value"),
+				   "environment " + variable);
 		if (!set)
 			return set;
 	}
@@ -271,11 +333,14 @@ Result<> load_environment(Options &options, const std::vector<Key> &keys)
 Result<> check_together(const Options &options)
 {
 	if (options.hot.low_permil >= options.hot.high_permil)
-		return error(EINVAL, fmt::format("hot.low_permil ({}) must be below hot.high_permil ({})",
-						 options.hot.low_permil, options.hot.high_permil));
+		return error(EINVAL,
+			     fmt::format("hot.low_permil ({}) must be below hot.high_permil ({})",
+					 options.hot.low_permil, options.hot.high_permil));
 	for (int node : options.hot.nodes)
 		if (std::ranges::find(options.warm.nodes, node) != options.warm.nodes.end())
-			return error(EINVAL, fmt::format("node {} is in hot.nodes and in warm.nodes", node));
+			return error(
+				EINVAL,
+				fmt::format("node {} is in hot.nodes and in warm.nodes", node));
 	if (options.policy.demote_score > options.policy.promote_score)
 		return error(EINVAL, "policy.demote_score must not be above policy.promote_score");
 	std::string wrong = check_options(options.policy);
@@ -311,10 +376,20 @@ Result<uint64_t> parse_bytes(const std::string &text)
 	static const struct {
 		const char *unit;
 		uint64_t factor;
-	} units[] = {{"", 1},		{"B", 1},	     {"KiB", 1ull << 10}, {"MiB", 1ull << 20},
-		     {"GiB", 1ull << 30}, {"TiB", 1ull << 40}, {"K", 1ull << 10},   {"M", 1ull << 20},
-		     {"G", 1ull << 30},   {"T", 1ull << 40},   {"kB", 1000},	  {"MB", 1000000},
-		     {"GB", 1000000000},  {"TB", 1000000000000}};
+	} units[] = {{"", 1},
+		     {"B", 1},
+		     {"KiB", 1ull << 10},
+		     {"MiB", 1ull << 20},
+		     {"GiB", 1ull << 30},
+		     {"TiB", 1ull << 40},
+		     {"K", 1ull << 10},
+		     {"M", 1ull << 20},
+		     {"G", 1ull << 30},
+		     {"T", 1ull << 40},
+		     {"kB", 1000},
+		     {"MB", 1000000},
+		     {"GB", 1000000000},
+		     {"TB", 1000000000000}};
 	char *end = nullptr;
 
 	if (text.empty() || !isdigit(static_cast<unsigned char>(text[0])))

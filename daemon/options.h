@@ -49,11 +49,13 @@ struct Options {
 		uint32_t max_MBps = 1000;
 	} mover;
 	struct {
-		std::string source = "auto"; /* BPF: auto = where the module is loaded, pmu = without it too, off */
-		std::string way = "accessed"; /* of the module: accessed bits, or unmap and refault */
+		std::string source = "auto"; /* BPF: auto = where the module is loaded, pmu =
+						without it too, off */
+		std::string way =
+			"accessed"; /* of the module: accessed bits, or unmap and refault */
 		uint32_t interval_ms = 1000;
 		uint32_t cpu_permil = 20; /* of one CPU, each arena */
-		bool flush_tlb = false;   /* needed under emulators, and to tell writes from reads */
+		bool flush_tlb = false; /* needed under emulators, and to tell writes from reads */
 	} sampling;
 	PolicyOptions policy;
 };

@@ -12,18 +12,19 @@ namespace cxlkv {
 namespace {
 
 constexpr size_t kSamplesATick = 1 << 16; /* records of 64 pages */
-constexpr size_t kHintsATick = 1 << 16; /* an arena; the rest comes with the next tick */
+constexpr size_t kHintsATick = 1 << 16;   /* an arena; the rest comes with the next tick */
 
 uint64_t now_ms()
 {
 	using namespace std::chrono;
-	return static_cast<uint64_t>(duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
+	return static_cast<uint64_t>(
+		duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
 }
 
 } // namespace
 
-PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-			   FaultServer &faults, Mover &mover, Sampler &sampler,
+PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
+			   ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
 			   const Placement &placement, KmodDevice *module)
     : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
       placement_(placement), module_(module), policy_(policy)
@@ -35,7 +36,8 @@ void PolicyThread::run()
 	std::unique_lock lock(mutex_);
 
 	while (!stop_) {
-		wake_.wait_for(lock, std::chrono::milliseconds(options_.interval_ms), [&] { return stop_ || kicked_; });
+		wake_.wait_for(lock, std::chrono::milliseconds(options_.interval_ms),
+			       [&] { return stop_ || kicked_; });
 		if (stop_)
 			break;
 		kicked_ = false;
@@ -59,7 +61,8 @@ void PolicyThread::kick()
 	wake_.notify_all();
 }
 
-void PolicyThread::attach(const std::shared_ptr<Arena> &arena, const std::vector<cxl_kv_hint> &hints)
+void PolicyThread::attach(const std::shared_ptr<Arena> &arena,
+			  const std::vector<cxl_kv_hint> &hints)
 {
 	{
 		std::lock_guard lock(policy_mutex_);
@@ -81,8 +84,8 @@ void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
 	const uint64_t now = now_ms();
 	std::lock_guard lock(policy_mutex_);
 
-	/* Blocks that were made before the hint came before it: a session is not parked, then active again
-	 * when the tick tells of its last block. */
+	/* Blocks that were made before the hint came before it: a session is not parked, then
+	 * active again when the tick tells of its last block. */
 	apply_moves(now);
 	policy_.hint(arena.options.number, hint, now);
 }
@@ -130,14 +133,16 @@ void PolicyThread::drain_hints(uint64_t now)
 {
 	for (const auto &entry : arenas_.all()) {
 		Arena &arena = *entry->arena;
-		auto hints = entry->module_id ? arena.accept_hints(module_->read_hints(entry->module_id, kHintsATick))
+		auto hints = entry->module_id ? arena.accept_hints(module_->read_hints(
+							entry->module_id, kHintsATick))
 					      : arena.drain_hints(kHintsATick);
 		for (const cxl_kv_hint &hint : hints)
 			policy_.hint(arena.options.number, hint, now);
 	}
 }
 
-/* The record is about pages, the policy about blocks: a block is touched when one of its pages is. */
+/* The record is about pages, the policy about blocks: a block is touched when one of its pages is.
+ */
 void PolicyThread::drain_samples(uint64_t now)
 {
 	const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -163,7 +168,8 @@ void PolicyThread::drain_samples(uint64_t now)
 			touched &= (1ull << left) - 1;
 			written &= (1ull << left) - 1;
 		}
-		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written, interval);
+		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written,
+			       interval);
 	});
 }
 
@@ -196,10 +202,12 @@ void PolicyThread::place_sessions()
 	for (const auto &entry : arenas_.all()) {
 		Arena &arena = *entry->arena;
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++) {
-			if (!entry->open_slots[slot] || policy_.phase(arena.options.number, slot) != Phase::Decode)
+			if (!entry->open_slots[slot] ||
+			    policy_.phase(arena.options.number, slot) != Phase::Decode)
 				continue;
 			if (auto placed = placement_.place_slot(arena, slot, Where::Hot); !placed)
-				log_warning("arena {}: {}", arena.options.number, placed.error().what);
+				log_warning("arena {}: {}", arena.options.number,
+					    placed.error().what);
 		}
 	}
 }
@@ -216,7 +224,8 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	FaultStats stats = faults_.stats();
 	uint64_t spilling = spilling_bytes_.load(), moving = moving_bytes_.load();
 	auto room = [&](uint64_t used, uint64_t limit) {
-		return TierRoom{used, limit, limit / 1000 * options_.high_permil, limit / 1000 * options_.low_permil};
+		return TierRoom{used, limit, limit / 1000 * options_.high_permil,
+				limit / 1000 * options_.low_permil};
 	};
 	/* What is on its way out is counted as there: the policy knows its own orders. */
 	input.now_ms = now;
@@ -224,7 +233,8 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	input.hot = room(hot, options_.hot_limit_bytes);
 	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
 	input.wanted_hot_bytes = stats.wanted_bytes;
-	input.spill_budget_bytes = options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
+	input.spill_budget_bytes =
+		options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
 	uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;
 	input.move_budget_bytes = mover_.usable() ? 4 * a_tick - std::min(4 * a_tick, moving) : 0;
 	return input;
@@ -249,7 +259,8 @@ void PolicyThread::give(const Order &order)
 	}
 }
 
-void PolicyThread::give_to_faults(const Order &order, Request::Kind kind, const std::shared_ptr<Arena> &arena)
+void PolicyThread::give_to_faults(const Order &order, Request::Kind kind,
+				  const std::shared_ptr<Arena> &arena)
 {
 	if (order.action == Action::Spill)
 		spilling_bytes_ += uint64_t{order.extent.nr} * arena->geometry.block_bytes;

@@ -34,8 +34,8 @@ struct PolicyThreadOptions {
 
 class PolicyThread {
 public:
-	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy, ArenaTable &arenas,
-		     FaultServer &faults, Mover &mover, Sampler &sampler,
+	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
+		     ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
 		     const Placement &placement, KmodDevice *module);
 
 	void run(); /* until stop() */
@@ -68,7 +68,8 @@ private:
 	void place_sessions();
 	PlanInput plan_input(uint64_t now_ms) const;
 	void give(const Order &order);
-	void give_to_faults(const Order &order, Request::Kind kind, const std::shared_ptr<Arena> &arena);
+	void give_to_faults(const Order &order, Request::Kind kind,
+			    const std::shared_ptr<Arena> &arena);
 	void give_to_mover(const Order &order, const std::shared_ptr<Arena> &arena);
 	/* Forgets the order's blocks as in flight and looks where they are. */
 	void finished(const Order &order, const std::shared_ptr<Arena> &arena);

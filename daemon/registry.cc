@@ -27,7 +27,8 @@ Result<uint64_t> random_key()
 	return key;
 }
 
-std::shared_ptr<ArenaEntry> make_entry(std::shared_ptr<Arena> arena, uint64_t connection, uint64_t module_id)
+std::shared_ptr<ArenaEntry> make_entry(std::shared_ptr<Arena> arena, uint64_t connection,
+				       uint64_t module_id)
 {
 	auto entry = std::make_shared<ArenaEntry>();
 
@@ -59,7 +60,8 @@ uint64_t monotonic_ns()
 std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 {
 	std::vector<Extent> extents;
-	uint32_t begin = slot * arena.geometry.blocks_per_slot(), end = begin + arena.geometry.blocks_per_slot();
+	uint32_t begin = slot * arena.geometry.blocks_per_slot(),
+		 end = begin + arena.geometry.blocks_per_slot();
 
 	for (uint32_t block = begin; block < end; block++) {
 		if (arena.where(block) == Where::Empty)
@@ -73,26 +75,29 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 }
 
 Registry::Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
-		   const Placement &placement, KmodDevice *module, const KmodDevice::Sampling &sampling,
-		   uint64_t limit_bytes)
-    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement), module_(module), sampling_(sampling), limit_bytes_(limit_bytes)
+		   const Placement &placement, KmodDevice *module,
+		   const KmodDevice::Sampling &sampling, uint64_t limit_bytes)
+    : arenas_(arenas), faults_(faults), policy_(policy), sampler_(sampler), placement_(placement),
+      module_(module), sampling_(sampling), limit_bytes_(limit_bytes)
 {
 }
 
-/* What we keep of a block must not cost more than the blocks may: a client can name a billion of them. */
+/* What we keep of a block must not cost more than the blocks may: a client can name a billion of
+ * them. */
 Result<> Registry::check_size(const Geometry &geometry) const
 {
 	constexpr uint64_t bytes_a_block = 32, always_allowed = 1 << 20;
 
 	if (geometry.nr_blocks() <= std::max(always_allowed, limit_bytes_ / bytes_a_block))
 		return ok();
-	return error(ENOMEM, fmt::format("an arena of {} blocks is too large to keep books of beside {} MiB of hot and "
+	return error(ENOMEM, fmt::format("an arena of {} blocks is too large to keep books of "
+					 "beside {} MiB of hot and "
 					 "warm memory; use larger blocks or fewer sessions",
 					 geometry.nr_blocks(), limit_bytes_ >> 20));
 }
 
-void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
-		   std::optional<uint64_t> key, Done done)
+void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files,
+		   ArenaOptions options, std::optional<uint64_t> key, Done done)
 {
 	for (const auto &entry : arenas_.all()) {
 		if (!key || entry->arena->options.key != *key)
@@ -129,12 +134,16 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		const Arena &arena = *entry->arena;
 		if (o.error) {
 			arenas_.remove(arena.options.number);
-			return done(error(o.error, std::string("serve the arena: ") + strerror(o.error)));
+			return done(error(o.error,
+					  std::string("serve the arena: ") + strerror(o.error)));
 		}
-		policy_.attach(entry->arena, entry->module_id ? module_->read_state(entry->module_id, arena.geometry)
-							       : std::vector<cxl_kv_hint>{});
+		policy_.attach(entry->arena,
+			       entry->module_id
+				       ? module_->read_state(entry->module_id, arena.geometry)
+				       : std::vector<cxl_kv_hint>{});
 		start_sampling(*entry);
-		/* drop() came first, and found nothing to take back. Asked last: what it drops from here on it finds. */
+		/* drop() came first, and found nothing to take back. Asked last: what it drops from
+		 * here on it finds. */
 		if (arenas_.find(arena.options.number) != entry) {
 			forget(*entry);
 			return done(error(ESRCH, "serve the arena: it is gone again"));
@@ -142,8 +151,9 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
 			entry->open_slots[slot] = !made_blocks(arena, slot).empty();
-		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", arena.options.number, arena.options.pid,
-			 arena.options.name, arena.geometry.nr_slots, arena.geometry.bytes() >> 20);
+		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", arena.options.number,
+			 arena.options.pid, arena.options.name, arena.geometry.nr_slots,
+			 arena.geometry.bytes() >> 20);
 		done(entry);
 	};
 	faults_.submit(std::move(request));
@@ -172,7 +182,8 @@ std::shared_ptr<ArenaEntry> Registry::find_module(uint64_t module_id) const
 	return nullptr;
 }
 
-void Registry::claim(const Peer &peer, uint64_t module_id, const std::string &name, const Done &done)
+void Registry::claim(const Peer &peer, uint64_t module_id, const std::string &name,
+		     const Done &done)
 {
 	serve_module(); /* its event may still wait */
 	auto entry = find_module(module_id);
@@ -236,7 +247,8 @@ void Registry::hangup(const Peer &peer)
 		entry->connection = 0;
 		/* The module tells us when its client is gone. */
 		if (!entry->module_id)
-			orphans_.push_back({entry->arena->options.number, monotonic_ns() + kReturnNs});
+			orphans_.push_back(
+				{entry->arena->options.number, monotonic_ns() + kReturnNs});
 	}
 	reap();
 }
@@ -258,7 +270,8 @@ void Registry::reap()
 	});
 }
 
-void Registry::drop(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done)
+void Registry::drop(const std::shared_ptr<ArenaEntry> &entry, const char *why,
+		    std::function<void()> done)
 {
 	uint32_t number = entry->arena->options.number;
 

@@ -22,11 +22,13 @@ namespace cxlkv {
 
 class Registry {
 public:
-	/* Called once: the arena, served from now on, or why not. On the control or the I/O thread. */
+	/* Called once: the arena, served from now on, or why not. On the control or the I/O thread.
+	 */
 	using Done = std::function<void(const Result<std::shared_ptr<ArenaEntry>> &)>;
 
-	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler, const Placement &placement,
-		 KmodDevice *module, const KmodDevice::Sampling &sampling, uint64_t limit_bytes);
+	Registry(ArenaTable &arenas, FaultServer &faults, PolicyThread &policy, Sampler &sampler,
+		 const Placement &placement, KmodDevice *module,
+		 const KmodDevice::Sampling &sampling, uint64_t limit_bytes);
 
 	/* A client's own files. key: what an earlier registration of this arena was told. */
 	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
@@ -38,11 +40,13 @@ public:
 	[[nodiscard]] int module_fd() const { return module_ ? module_->fd() : -1; }
 	void serve_module();
 
-	void drop(const std::shared_ptr<ArenaEntry> &entry, const char *why, std::function<void()> done = {});
+	void drop(const std::shared_ptr<ArenaEntry> &entry, const char *why,
+		  std::function<void()> done = {});
 	void hangup(const Peer &peer);
 	/* Drops arenas whose client died or did not come back; call about once a second. */
 	void reap();
-	/* Stops serving every arena but keeps its records: the clients will meet the next manager. */
+	/* Stops serving every arena but keeps its records: the clients will meet the next manager.
+	 */
 	void detach_all();
 
 private:
@@ -54,7 +58,8 @@ private:
 	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
 	[[nodiscard]] Result<> check_size(const Geometry &geometry) const;
 	void start_sampling(const ArenaEntry &entry);
-	void forget(const ArenaEntry &entry); /* policy and sampler; undoes what attach() gave them */
+	void
+	forget(const ArenaEntry &entry); /* policy and sampler; undoes what attach() gave them */
 	void take_from_module(uint64_t module_id);
 	[[nodiscard]] std::shared_ptr<ArenaEntry> find_module(uint64_t module_id) const;
 
@@ -65,7 +70,7 @@ private:
 	const Placement &placement_;
 	KmodDevice *const module_; /* null in native mode */
 	const KmodDevice::Sampling sampling_;
-	const uint64_t limit_bytes_; /* of hot and warm */
+	const uint64_t limit_bytes_;  /* of hot and warm */
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };
 

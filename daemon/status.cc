@@ -48,7 +48,9 @@ json show(const Sampler &sampler)
 	for (const auto &[source, reason] : sampler.why())
 		why[source] = reason;
 	for (const cxl_kv_bpf_totals &cpu : sampler.totals_by_cpu())
-		by_cpu.push_back({{"events", cpu.events[CXL_KV_BPF_MODULE] + cpu.events[CXL_KV_BPF_PMU]}, {"lost", cpu.lost}});
+		by_cpu.push_back(
+			{{"events", cpu.events[CXL_KV_BPF_MODULE] + cpu.events[CXL_KV_BPF_PMU]},
+			 {"lost", cpu.lost}});
 	return {{"source", sampler.source()},
 		{"not_used", why},
 		{"module_events", sum.events[CXL_KV_BPF_MODULE]},
@@ -75,7 +77,8 @@ json status_json(const StatusSources &s)
 		lost.add(arena.bytes.lost, arena.geometry.block_bytes);
 		nr_arenas++;
 		auto more = s.policy.phases(*entry);
-		std::transform(phases.begin(), phases.end(), more.begin(), phases.begin(), std::plus{});
+		std::transform(phases.begin(), phases.end(), more.begin(), phases.begin(),
+			       std::plus{});
 	}
 	FaultStats f = s.faults.stats();
 	return {
@@ -87,9 +90,12 @@ json status_json(const StatusSources &s)
 		{"arenas", nr_arenas},
 		{"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
 		{"tiers",
-		 {{"hot", hot.show({{"limit_bytes", s.tiers.hot_limit_bytes}, {"nodes", s.tiers.hot_nodes}})},
-		  {"warm", warm.show({{"limit_bytes", s.tiers.warm_limit_bytes}, {"nodes", s.tiers.warm_nodes}})},
-		  {"cold", cold.show({{"limit_bytes", f.store.capacity_bytes}, {"path", s.options.cold.path}})}}},
+		 {{"hot", hot.show({{"limit_bytes", s.tiers.hot_limit_bytes},
+				    {"nodes", s.tiers.hot_nodes}})},
+		  {"warm", warm.show({{"limit_bytes", s.tiers.warm_limit_bytes},
+				      {"nodes", s.tiers.warm_nodes}})},
+		  {"cold", cold.show({{"limit_bytes", f.store.capacity_bytes},
+				      {"path", s.options.cold.path}})}}},
 		{"lost_blocks", lost.blocks},
 		{"spill",
 		 {{"spilled", f.nr_spilled},
@@ -106,8 +112,13 @@ json status_json(const StatusSources &s)
 		  {"p99_ns", f.restore_p99_ns},
 		  {"lost", f.nr_lost}}},
 		{"wake",
-		 {{"count", s.wakes_ns.count()}, {"p50_ns", s.wakes_ns.permille(500)}, {"p99_ns", s.wakes_ns.permille(990)}}},
-		{"faults", {{"missing", f.nr_faults_missing}, {"wp", f.nr_faults_wp}, {"minor", f.nr_faults_minor}}},
+		 {{"count", s.wakes_ns.count()},
+		  {"p50_ns", s.wakes_ns.permille(500)},
+		  {"p99_ns", s.wakes_ns.permille(990)}}},
+		{"faults",
+		 {{"missing", f.nr_faults_missing},
+		  {"wp", f.nr_faults_wp},
+		  {"minor", f.nr_faults_minor}}},
 		{"made", f.nr_made},
 		{"dropped", f.nr_dropped},
 		{"no_room", f.nr_no_room},

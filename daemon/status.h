@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The answer to `status`: one JSON object about the whole daemon (cxl-kv-status(1) names the fields). */
+/* The answer to `status`: one JSON object about the whole daemon (cxl-kv-status(1) names the
+ * fields). */
 #pragma once
 
 #include "arena_table.h"

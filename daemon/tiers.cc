@@ -58,12 +58,14 @@ uint64_t limit_of(const SizeSpec &spec, uint64_t all)
 	return spec.permil ? all / 1000 * spec.permil : spec.bytes;
 }
 
-Result<> check_nodes(const char *tier, const std::vector<int> &nodes, const std::vector<int> &with_memory)
+Result<> check_nodes(const char *tier, const std::vector<int> &nodes,
+		     const std::vector<int> &with_memory)
 {
 	for (int node : nodes)
 		if (std::ranges::find(with_memory, node) == with_memory.end())
-			return error(EINVAL, fmt::format("{}.nodes: node {} has no memory online; nodes with memory: {}", tier,
-							 node, fmt::join(with_memory, ", ")));
+			return error(EINVAL, fmt::format("{}.nodes: node {} has no memory online; "
+							 "nodes with memory: {}",
+							 tier, node, fmt::join(with_memory, ", ")));
 	return ok();
 }
 
@@ -82,7 +84,9 @@ Result<Tiers> resolve_tiers(const Options &options)
 		return checked.error();
 	for (int node : memory) {
 		bool has_cpu = cpus.empty() || std::ranges::find(cpus, node) != cpus.end();
-		auto named = [&](const std::vector<int> &nodes) { return std::ranges::find(nodes, node) != nodes.end(); };
+		auto named = [&](const std::vector<int> &nodes) {
+			return std::ranges::find(nodes, node) != nodes.end();
+		};
 		if (has_cpu && options.hot.nodes.empty() && !named(options.warm.nodes))
 			tiers.hot_nodes.push_back(node);
 		if (!has_cpu && options.warm.nodes.empty() && !named(options.hot.nodes))
@@ -94,8 +98,9 @@ Result<Tiers> resolve_tiers(const Options &options)
 	if (!tiers.warm_nodes.empty())
 		tiers.warm_limit_bytes = limit_of(options.warm.limit, node_bytes(tiers.warm_nodes));
 	if (tiers.hot_limit_bytes < 64 << 10)
-		return error(EINVAL, fmt::format("hot.limit comes to {} bytes; at least 64 KiB are needed",
-						 tiers.hot_limit_bytes));
+		return error(EINVAL,
+			     fmt::format("hot.limit comes to {} bytes; at least 64 KiB are needed",
+					 tiers.hot_limit_bytes));
 	return tiers;
 }
 
@@ -110,19 +115,23 @@ std::vector<std::string> tier_warnings(const Tiers &tiers)
 			return std::ranges::find_first_of(nodes, ours) != nodes.end();
 		};
 		if (holds_one_of(tiers.hot_nodes) && holds_one_of(tiers.warm_nodes))
-			warnings.push_back(fmt::format("the kernel has nodes {} in one tier ({}), we do not; ours count here",
-						       fmt::join(nodes, ", "), entry.path().filename().string()));
+			warnings.push_back(fmt::format("the kernel has nodes {} in one tier ({}), "
+						       "we do not; ours count here",
+						       fmt::join(nodes, ", "),
+						       entry.path().filename().string()));
 	}
 	std::string balancing = read_line("/proc/sys/kernel/numa_balancing");
 	if (!balancing.empty() && balancing != "0")
-		warnings.push_back(fmt::format("kernel.numa_balancing is {}: the kernel may move pages too", balancing));
+		warnings.push_back(fmt::format(
+			"kernel.numa_balancing is {}: the kernel may move pages too", balancing));
 	if (read_line("/sys/kernel/mm/numa/demotion_enabled") == "true")
 		warnings.push_back("kernel demotion is on (/sys/kernel/mm/numa/demotion_enabled)");
 	for (auto &entry : fs::directory_iterator("/sys/kernel/mm/damon/admin/kdamonds", ec))
 		if (read_line(entry.path() / "state") == "on")
 			warnings.push_back("a DAMON thread runs: " + entry.path().string());
 	if (tiers.warm_limit_bytes && tiers.warm_limit_bytes < tiers.hot_limit_bytes)
-		warnings.push_back("the warm tier is smaller than the hot one: it will mostly mirror it");
+		warnings.push_back(
+			"the warm tier is smaller than the hot one: it will mostly mirror it");
 	return warnings;
 }
 

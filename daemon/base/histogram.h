@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Counts of durations in buckets that grow by 1/8: percentiles within 12 % at a few KiB. Any thread. */
+/* Counts of durations in buckets that grow by 1/8: percentiles within 12 % at a few KiB. Any
+ * thread. */
 #pragma once
 
 #include <array>
@@ -19,7 +20,8 @@ public:
 
 	[[nodiscard]] uint64_t count() const { return nr_.load(std::memory_order_relaxed); }
 
-	/* Upper edge of the bucket that holds the permille-th of 1,000 values; 0 when there is none. */
+	/* Upper edge of the bucket that holds the permille-th of 1,000 values; 0 when there is
+	 * none. */
 	[[nodiscard]] uint64_t permille(uint32_t permille) const
 	{
 		const uint64_t nr = count();

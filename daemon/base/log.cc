@@ -27,7 +27,8 @@ void log_line(Level level, std::string_view text)
 		return;
 	std::string line = journal ? fmt::format("<{}>{}\n", static_cast<int>(level), text)
 				   : fmt::format("{}: {}\n", program_invocation_short_name, text);
-	/* One write, so that lines of several threads do not mix. A failed write has nowhere to go. */
+	/* One write, so that lines of several threads do not mix. A failed write has nowhere to go.
+	 */
 	[[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

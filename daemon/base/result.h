@@ -19,7 +19,10 @@ struct Error {
 	std::string what;
 
 	/* "context: what"; keeps the errno. */
-	[[nodiscard]] Error in(const std::string &context) const { return {code, context + ": " + what}; }
+	[[nodiscard]] Error in(const std::string &context) const
+	{
+		return {code, context + ": " + what};
+	}
 };
 
 /* errno as it is now, described. Call it before anything else can change errno. */

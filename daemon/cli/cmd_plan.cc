@@ -47,7 +47,8 @@ Result<KvShape> shape_of_config(const std::string &path)
 {
 	std::ifstream in(path);
 	if (!in)
-		return sys_error(path + ": not llama-70b or llama-8b, and no file that can be read");
+		return sys_error(path +
+				 ": not llama-70b or llama-8b, and no file that can be read");
 	json config = json::parse(in, nullptr, false);
 	if (!config.is_object())
 		return error(EINVAL, path + ": not a JSON object");
@@ -88,11 +89,12 @@ int cmd_plan(int argc, char **argv)
 	uint64_t kv_heads = 0, endpoints = 4;
 	double elem_bytes = 0;
 	bool as_json = false;
-	Args args("plan", "Computes sizes, times and cost of a deployment. Every line is a model: "
-			  "arithmetic on the\n"
-			  "inputs, nothing was measured. The defaults are a worked example, with its "
-			  "authors' claims\n"
-			  "of latency, power and price.");
+	Args args("plan",
+		  "Computes sizes, times and cost of a deployment. Every line is a model: "
+		  "arithmetic on the\n"
+		  "inputs, nothing was measured. The defaults are a worked example, with its "
+		  "authors' claims\n"
+		  "of latency, power and price.");
 	args.text('m', "model", "MODEL", model,
 		  "llama-70b, llama-8b, or a Hugging Face config.json");
 	args.number(0, "kv-heads", "N", kv_heads, {1, 65536}, "KV heads instead of the model's");

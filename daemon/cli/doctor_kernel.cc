@@ -60,8 +60,8 @@ void examine_module(const Host &host, const std::string &release, Findings &out)
 	} else {
 		out.push_back({Finding::Note, "module", "cxl_kv is not installed: native mode",
 			       "nothing, unless the kernel is to sample page accesses or to keep "
-			       "arenas; then `make kmod KDIR=/lib/modules/" + release +
-				       "/build` and insmod, and restart cxl-kvd"});
+			       "arenas; then `make kmod KDIR=/lib/modules/" +
+				       release + "/build` and insmod, and restart cxl-kvd"});
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The daemon's answers as Prometheus text (exposition format 0.0.4). docs/metrics.md lists the names. */
+/* The daemon's answers as Prometheus text (exposition format 0.0.4). docs/metrics.md lists the
+ * names. */
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

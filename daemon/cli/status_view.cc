@@ -49,8 +49,9 @@ std::string head_lines(const Fields &f)
 		f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
 		f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
 	if (f.number("/arenas"))
-		out += fmt::format("sessions: {} prefill, {} decode, {} not known yet\n", f.number("/phases/prefill"),
-				   f.number("/phases/decode"), f.number("/phases/unknown"));
+		out += fmt::format("sessions: {} prefill, {} decode, {} not known yet\n",
+				   f.number("/phases/prefill"), f.number("/phases/decode"),
+				   f.number("/phases/unknown"));
 	std::string source = f.text("/sampling/source");
 	out += "sampling: " + (source.empty() ? "none" : source) + "\n";
 	json::json_pointer not_used("/sampling/not_used");

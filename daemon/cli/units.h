@@ -29,7 +29,8 @@ size_t columns(const std::string &text);
 /* Padded with spaces to a width in columns. */
 std::string left(const std::string &text, size_t width);
 std::string right(const std::string &text, size_t width);
-/* Broken between words into lines of at most width columns; all but the first are indented by more. */
+/* Broken between words into lines of at most width columns; all but the first are indented by more.
+ */
 std::string wrap(const std::string &text, size_t width, size_t indent);
 
 } // namespace cxlkv

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "core/phase.h"
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
 /* Decode ends only when reads fall below this share of the ratio that began it. */
 constexpr double hysteresis = 0.5;

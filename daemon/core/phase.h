@@ -10,11 +10,9 @@
 
 #include <cstdint>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-class PhaseDetector
-{
+class PhaseDetector {
 public:
 	/* Blocks read and written in one sampling interval. */
 	void update(uint64_t nr_reads, uint64_t nr_writes, double ratio);

@@ -7,11 +7,9 @@
 #include <map>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-class TimedPins
-{
+class TimedPins {
 public:
 	struct Range {
 		uint32_t first, nr;

@@ -3,8 +3,7 @@
 
 #include <cmath>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 double half_life_steps(double alpha)
 {

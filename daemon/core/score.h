@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
 /* Steps after which a score that is not renewed has halved: 3.1 for alpha 0.2 [S]. */
 double half_life_steps(double alpha);
@@ -27,8 +26,7 @@ double prefetch_priority(double distance_tokens);
  * The EMA with lazy decay: a block that nobody touches costs nothing, and when
  * it is looked at the (1 - alpha)^n of the n steps in between is made up for.
  */
-class Ema
-{
+class Ema {
 public:
 	explicit Ema(double alpha);
 

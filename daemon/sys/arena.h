@@ -86,7 +86,8 @@ public:
 	 * garbage is counted and left out. Policy thread only.
 	 */
 	std::vector<cxl_kv_hint> drain_hints(size_t max);
-	/* The same for hints that the module handed out: counts them, leaves out what is garbage. */
+	/* The same for hints that the module handed out: counts them, leaves out what is garbage.
+	 */
 	std::vector<cxl_kv_hint> accept_hints(std::vector<cxl_kv_hint> hints);
 
 	/*
@@ -135,7 +136,7 @@ private:
 	Fd guard_;
 	std::atomic<uint64_t> *words_ = nullptr;
 	std::unique_ptr<std::atomic<uint8_t>[]> placement_; /* Where, one a slot */
-	std::unique_ptr<std::atomic<uint8_t>[]> where_; /* Where | busy bit 0x80 */
+	std::unique_ptr<std::atomic<uint8_t>[]> where_;     /* Where | busy bit 0x80 */
 };
 
 } // namespace cxlkv

@@ -73,7 +73,8 @@ Result<> check_arena_files(const Geometry &geometry, const ArenaFiles &files,
 			   const ArenaOptions &options)
 {
 	const uint32_t entries = options.ring_entries;
-	if (options.ring == RingKeeper::Client && (!std::has_single_bit(entries) || entries < CXL_KV_RING_MIN_ENTRIES ||
+	if (options.ring == RingKeeper::Client &&
+	    (!std::has_single_bit(entries) || entries < CXL_KV_RING_MIN_ENTRIES ||
 	     entries > CXL_KV_RING_MAX_ENTRIES))
 		return error(EINVAL,
 			     fmt::format("ring of {} entries, must be a power of two from {} to {}",

@@ -60,7 +60,8 @@ bool Arena::hint_ok(const cxl_kv_hint &hint) const
 
 std::vector<cxl_kv_hint> Arena::accept_hints(std::vector<cxl_kv_hint> hints)
 {
-	nr_bad_hints += std::erase_if(hints, [this](const cxl_kv_hint &hint) { return !hint_ok(hint); });
+	nr_bad_hints +=
+		std::erase_if(hints, [this](const cxl_kv_hint &hint) { return !hint_ok(hint); });
 	nr_hints += hints.size();
 	return hints;
 }

@@ -38,7 +38,8 @@ Result<> remove_stale(const std::string &path, const sockaddr_un &address)
 
 	/* Connecting to what is no socket fails with ECONNREFUSED, too. */
 	if (!lstat(path.c_str(), &st) && !S_ISSOCK(st.st_mode))
-		return error(EINVAL, path + ": is not a socket, and is left alone; set daemon.socket to another path");
+		return error(EINVAL, path + ": is not a socket, and is left alone; set "
+					    "daemon.socket to another path");
 	if (!connect(probe.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)))
 		return error(EADDRINUSE, path + ": another daemon serves this socket");
 	if (errno == ECONNREFUSED && unlink(path.c_str()))
@@ -70,7 +71,8 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::create(const std::string &
 	self->wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (!self->listener_ || !self->epoll_ || !self->wake_)
 		return sys_error("control socket");
-	if (bind(self->listener_.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof(*address)))
+	if (bind(self->listener_.get(), reinterpret_cast<const sockaddr *>(&*address),
+		 sizeof(*address)))
 		return sys_error("bind " + path);
 	self->path_ = path;
 	if (chmod(path.c_str(), 0660) || listen(self->listener_.get(), 64))
@@ -150,7 +152,8 @@ bool ControlSocket::serve_lines(Connection &connection, const Handler &handler)
 	size_t begin = 0, end;
 
 	while ((end = connection.input.find('\n', begin)) != std::string::npos) {
-		if (!handler.line(connection.peer, connection.input.substr(begin, end - begin), connection.files))
+		if (!handler.line(connection.peer, connection.input.substr(begin, end - begin),
+				  connection.files))
 			return false;
 		begin = end + 1;
 	}
@@ -216,7 +219,8 @@ bool ControlSocket::reply(uint64_t id, const std::string &line, int fd)
 		return false;
 	}
 	if (fd >= 0)
-		connection.output_files.emplace_back(connection.output.size(), Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
+		connection.output_files.emplace_back(connection.output.size(),
+						     Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
 	connection.output += line;
 	connection.output += '\n';
 	/* Straight out where the socket takes it: an answer need not wait for the loop. */
@@ -225,8 +229,8 @@ bool ControlSocket::reply(uint64_t id, const std::string &line, int fd)
 	if (connection.dead)
 		wake();
 	else
-		watch(epoll_.get(), connection.fd.get(), connection.output.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, id,
-		      EPOLL_CTL_MOD);
+		watch(epoll_.get(), connection.fd.get(),
+		      connection.output.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, id, EPOLL_CTL_MOD);
 	return !connection.dead;
 }
 
@@ -284,10 +288,12 @@ Result<> ControlSocket::poll(const Handler &handler, int timeout_ms)
 			if (events[i].events & EPOLLOUT && !connection->dead) {
 				connection->dead = !flush(*connection);
 				if (!connection->dead && connection->output.empty())
-					watch(epoll_.get(), connection->fd.get(), EPOLLIN, id, EPOLL_CTL_MOD);
+					watch(epoll_.get(), connection->fd.get(), EPOLLIN, id,
+					      EPOLL_CTL_MOD);
 			}
 		}
-		bool alive = !(events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || receive(*connection);
+		bool alive = !(events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) ||
+			     receive(*connection);
 		if (!serve_lines(*connection, handler) || !alive) {
 			std::lock_guard lock(mutex_);
 			connection->dead = true;

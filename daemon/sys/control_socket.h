@@ -30,14 +30,17 @@ struct Peer {
 
 class ControlSocket {
 public:
-	static constexpr size_t kMaxLine = 64 << 10;     /* a request */
-	static constexpr size_t kMaxOutput = 8 << 20;    /* unread answers, then the peer is dropped */
+	static constexpr size_t kMaxLine = 64 << 10;  /* a request */
+	static constexpr size_t kMaxOutput = 8 << 20; /* unread answers, then the peer is dropped */
 	static constexpr size_t kMaxConnections = 1024;
-	static constexpr size_t kMaxFiles = 8;           /* waiting for the line that takes them, or to be read by the peer */
+	static constexpr size_t kMaxFiles =
+		8; /* waiting for the line that takes them, or to be read by the peer */
 
 	struct Handler {
-		/* files holds what came with this connection so far; take from its front. False: hang up. */
-		std::function<bool(const Peer &, const std::string &line, std::deque<Fd> &files)> line;
+		/* files holds what came with this connection so far; take from its front. False:
+		 * hang up. */
+		std::function<bool(const Peer &, const std::string &line, std::deque<Fd> &files)>
+			line;
 		std::function<void(const Peer &)> hangup;
 	};
 
@@ -47,7 +50,8 @@ public:
 
 	/* Waits for input at most timeout_ms, then serves what is there. */
 	Result<> poll(const Handler &handler, int timeout_ms);
-	/* Queues one line (without newline), with a file where fd >= 0 (duplicated). False: peer is gone. */
+	/* Queues one line (without newline), with a file where fd >= 0 (duplicated). False: peer is
+	 * gone. */
 	bool reply(uint64_t connection, const std::string &line, int fd = -1);
 	/* poll() also returns when fd is readable; the caller reads it. */
 	Result<> also_wake_on(int fd);
@@ -60,9 +64,9 @@ private:
 		Peer peer;
 		std::string input;
 		std::deque<Fd> files;
-		std::string output;           /* guarded by mutex_ */
+		std::string output;                             /* guarded by mutex_ */
 		std::deque<std::pair<size_t, Fd>> output_files; /* before which byte of output */
-		bool dead = false;            /* guarded by mutex_ */
+		bool dead = false;                              /* guarded by mutex_ */
 	};
 
 	ControlSocket() = default;

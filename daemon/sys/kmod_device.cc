@@ -30,7 +30,8 @@ Result<std::unique_ptr<KmodDevice>> KmodDevice::attach()
 	if (ioctl(device.get(), CXL_KV_IOC_INFO, &info))
 		return sys_error(fmt::format("{}: info", kDevice));
 	if (info.abi_version != CXL_KV_ABI_VERSION)
-		return error(EPROTO, fmt::format("the module speaks version {}, this daemon {}: install both from one release",
+		return error(EPROTO, fmt::format("the module speaks version {}, this daemon {}: "
+						 "install both from one release",
 						 info.abi_version, CXL_KV_ABI_VERSION));
 	auto args = sized<cxl_kv_attach_manager>();
 	if (ioctl(device.get(), CXL_KV_IOC_ATTACH_MANAGER, &args)) {
@@ -66,7 +67,8 @@ Result<KmodDevice::ModuleArena> KmodDevice::get(uint64_t module_id)
 	arena.files.table = Fd(args.table_fd);
 	static_cast<cxl_kv_geometry &>(arena.geometry) = args.geometry;
 	arena.geometry.layer_window.assign(args.geometry.nr_layers, 0);
-	std::copy_n(windows.begin(), std::min<size_t>(args.nr_layer_windows, args.geometry.nr_layers),
+	std::copy_n(windows.begin(),
+		    std::min<size_t>(args.nr_layer_windows, args.geometry.nr_layers),
 		    arena.geometry.layer_window.begin());
 	arena.pid = static_cast<pid_t>(args.pid);
 	arena.client_base = args.base;
@@ -91,7 +93,8 @@ std::vector<cxl_kv_hint> KmodDevice::read_hints(uint64_t module_id, size_t max)
 	std::vector<cxl_kv_hint> hints;
 
 	while (hints.size() < max) {
-		const size_t had = hints.size(), room = std::min<size_t>(max - had, CXL_KV_MAX_HINTS);
+		const size_t had = hints.size(),
+			     room = std::min<size_t>(max - had, CXL_KV_MAX_HINTS);
 		hints.resize(had + room);
 		auto args = sized<cxl_kv_hints_read>();
 		args.arena = static_cast<uint32_t>(module_id);
@@ -122,8 +125,10 @@ std::vector<T> KmodDevice::read_entries(unsigned long request, uint64_t module_i
 
 std::vector<cxl_kv_hint> KmodDevice::read_state(uint64_t module_id, const Geometry &geometry)
 {
-	const auto slots = read_entries<cxl_kv_slot>(CXL_KV_IOC_SLOTS_READ, module_id, geometry.nr_slots);
-	const auto heads = read_entries<cxl_kv_head>(CXL_KV_IOC_HEADS_READ, module_id, geometry.nr_heads());
+	const auto slots =
+		read_entries<cxl_kv_slot>(CXL_KV_IOC_SLOTS_READ, module_id, geometry.nr_slots);
+	const auto heads =
+		read_entries<cxl_kv_head>(CXL_KV_IOC_HEADS_READ, module_id, geometry.nr_heads());
 	std::vector<cxl_kv_hint> hints;
 	auto add = [&](cxl_kv_hint_kind kind, uint32_t slot) -> cxl_kv_hint & {
 		hints.push_back({});
@@ -135,7 +140,8 @@ std::vector<cxl_kv_hint> KmodDevice::read_state(uint64_t module_id, const Geomet
 	for (uint32_t slot = 0; slot < slots.size(); slot++) {
 		if (!slots[slot].nr_hints)
 			continue;
-		add(CXL_KV_HINT_POSITION, slot).position = std::min(slots[slot].position, geometry.tokens_per_slot);
+		add(CXL_KV_HINT_POSITION, slot).position =
+			std::min(slots[slot].position, geometry.tokens_per_slot);
 		if (slots[slot].phase != CXL_KV_PHASE_UNKNOWN)
 			add(CXL_KV_HINT_PHASE, slot).position = slots[slot].phase;
 		for (uint32_t head = 0; head < heads.size(); head++) {
@@ -159,7 +165,9 @@ Result<> KmodDevice::set_sampling(uint64_t module_id, const Sampling &sampling)
 	args.arena = static_cast<uint32_t>(module_id);
 	args.way = sampling.way;
 	if (sampling.way != CXL_KV_SAMPLE_OFF) {
-		args.flags = sampling.flush_tlb && sampling.way == CXL_KV_SAMPLE_ACCESSED ? CXL_KV_SAMPLE_FLUSH_TLB : 0;
+		args.flags = sampling.flush_tlb && sampling.way == CXL_KV_SAMPLE_ACCESSED
+				     ? CXL_KV_SAMPLE_FLUSH_TLB
+				     : 0;
 		args.interval_ms = sampling.interval_ms;
 		args.budget_permil = sampling.budget_permil;
 	}

@@ -18,7 +18,7 @@ namespace cxlkv {
 class KmodDevice {
 public:
 	struct Event {
-		bool added;      /* else removed */
+		bool added;         /* else removed */
 		uint64_t module_id; /* the module's number of the arena */
 	};
 	struct ModuleArena {
@@ -30,7 +30,8 @@ public:
 		uint32_t ring_entries = 0;
 	};
 
-	/* ENOENT: the module is not loaded. EBUSY: another manager is attached. EPERM: CAP_SYS_NICE is missing. */
+	/* ENOENT: the module is not loaded. EBUSY: another manager is attached. EPERM: CAP_SYS_NICE
+	 * is missing. */
 	static Result<std::unique_ptr<KmodDevice>> attach();
 
 	/* Readable (poll) while events wait. */
@@ -56,7 +57,8 @@ public:
 private:
 	explicit KmodDevice(Fd device) : device_(std::move(device)) {}
 
-	template <typename T> std::vector<T> read_entries(unsigned long request, uint64_t module_id, uint32_t nr);
+	template <typename T>
+	std::vector<T> read_entries(unsigned long request, uint64_t module_id, uint32_t nr);
 
 	Fd device_;
 };

@@ -15,7 +15,8 @@ namespace {
 
 /* The kernel leaves a page's status as it was when it stops early (design.md section 9). */
 constexpr int kUntouched = -10000;
-/* move_pages' fixed cost dominates small calls (protocol.md, migrate): at least 256 pages a call. */
+/* move_pages' fixed cost dominates small calls (protocol.md, migrate): at least 256 pages a call.
+ */
 constexpr size_t kBatchPages = 4096;
 
 uint64_t now_ns()
@@ -23,7 +24,8 @@ uint64_t now_ns()
 	return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/* move_pages does not say why a page stayed. A node keeps a little for itself below its watermarks. */
+/* move_pages does not say why a page stayed. A node keeps a little for itself below its watermarks.
+ */
 bool is_full(int node, uint64_t bytes)
 {
 	long long free = 0, size = numa_node_size64(node, &free);
@@ -87,7 +89,8 @@ void Mover::run()
 			if (!orders.empty() &&
 			    (next.arena != orders[0].arena || next.promote != orders[0].promote))
 				break;
-			pages += size_t{next.extent.nr} * next.arena->geometry.block_bytes / page_bytes();
+			pages += size_t{next.extent.nr} * next.arena->geometry.block_bytes /
+				 page_bytes();
 			orders.push_back(std::move(next));
 			queue_.pop_front();
 		}
@@ -104,7 +107,8 @@ void Mover::run()
 	queue_.clear();
 }
 
-/* The node of the tier with the most free memory: spreads by what is there, never picks a full one first. */
+/* The node of the tier with the most free memory: spreads by what is there, never picks a full one
+ * first. */
 int Mover::pick_node(const std::vector<int> &nodes) const
 {
 	int best = nodes[0];
@@ -121,8 +125,8 @@ int Mover::pick_node(const std::vector<int> &nodes) const
 	return best;
 }
 
-/* Sleeps until the bytes moved before are paid for; the limit holds over any second. Before blocks are
- * claimed, which nobody else can spill or drop meanwhile. */
+/* Sleeps until the bytes moved before are paid for; the limit holds over any second. Before blocks
+ * are claimed, which nobody else can spill or drop meanwhile. */
 void Mover::wait_for_budget()
 {
 	uint64_t now = now_ns();
@@ -150,7 +154,8 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 
 	wait_for_budget();
 	for (const MoveOrder &order : orders) {
-		for (uint32_t block = order.extent.first; block < order.extent.first + order.extent.nr; block++) {
+		for (uint32_t block = order.extent.first;
+		     block < order.extent.first + order.extent.nr; block++) {
 			counters.attempted += pages_per_block;
 			if (arena.leased(block) || !arena.try_busy(block)) {
 				counters.skipped += pages_per_block;
@@ -179,24 +184,27 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 
 	for (uint32_t block : batch.blocks) {
 		std::byte *at = arena.base() + arena.offset(block);
-		/* In our page table, or move_pages answers ENOENT. A hole that the client punched is an
-		 * error here, not a new page: its pages just count as failed. */
+		/* In our page table, or move_pages answers ENOENT. A hole that the client punched
+		 * is an error here, not a new page: its pages just count as failed. */
 		madvise(at, arena.geometry.block_bytes, MADV_POPULATE_READ);
 		for (size_t i = 0; i < pages_per_block; i++)
 			batch.pages.push_back(at + i * page);
 	}
 	batch.status.assign(batch.pages.size(), kUntouched);
 	std::vector<int> nodes(batch.pages.size(), node);
-	long left = move_pages(0, batch.pages.size(), batch.pages.data(), nodes.data(), batch.status.data(),
-			       MPOL_MF_MOVE_ALL);
+	long left = move_pages(0, batch.pages.size(), batch.pages.data(), nodes.data(),
+			       batch.status.data(), MPOL_MF_MOVE_ALL);
 	int move_errno = left < 0 ? errno : 0;
 	/* Any failure leaves statuses unwritten: ask where the pages are now. */
 	if (left != 0) {
 		uint64_t skipped = 0;
-		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM && complaint_.allow(&skipped))
-			log_warning("move_pages to node {}: {} ({} more like this)", node, strerror(move_errno), skipped);
+		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM &&
+		    complaint_.allow(&skipped))
+			log_warning("move_pages to node {}: {} ({} more like this)", node,
+				    strerror(move_errno), skipped);
 		std::fill(batch.status.begin(), batch.status.end(), kUntouched);
-		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr, batch.status.data(), 0) < 0)
+		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr,
+			       batch.status.data(), 0) < 0)
 			std::fill(batch.status.begin(), batch.status.end(), kUntouched);
 	}
 	size_t nr_failed = 0;
@@ -208,7 +216,8 @@ void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
 		nr_failed += pages_per_block - there;
 		counters.bytes += there * page;
 		if (there == pages_per_block)
-			arena.set_where(batch.blocks[i], &counters == &promote ? Where::Hot : Where::Warm);
+			arena.set_where(batch.blocks[i],
+					&counters == &promote ? Where::Hot : Where::Warm);
 	}
 	counters.failed += nr_failed;
 	if (move_errno == ENOMEM || (nr_failed && is_full(node, nr_failed * page)))

@@ -23,7 +23,8 @@
 namespace cxlkv {
 
 struct MoverOptions {
-	std::vector<int> hot_nodes, warm_nodes; /* targets; several are used in turn, by free memory */
+	std::vector<int> hot_nodes,
+		warm_nodes; /* targets; several are used in turn, by free memory */
 	uint64_t max_bytes_per_s = 1000 * 1000 * 1000ull;
 	uint32_t max_queued = 256; /* orders */
 };
@@ -48,7 +49,10 @@ public:
 	void stop();
 	/* False: the queue is full; order again later. */
 	bool submit(MoveOrder order);
-	[[nodiscard]] bool usable() const { return !options_.hot_nodes.empty() && !options_.warm_nodes.empty(); }
+	[[nodiscard]] bool usable() const
+	{
+		return !options_.hot_nodes.empty() && !options_.warm_nodes.empty();
+	}
 	/* Stops taking orders while set; for tests and for reading numa_maps in peace. */
 	void pause(bool on);
 

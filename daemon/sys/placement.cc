@@ -23,7 +23,9 @@ bool bind_range(std::byte *at, size_t bytes, const std::vector<int> &nodes)
 
 	for (int node : nodes)
 		numa_bitmask_setbit(mask, static_cast<unsigned>(node));
-	auto try_mode = [&](int mode) { return !mbind(at, bytes, mode, mask->maskp, mask->size + 1, 0); };
+	auto try_mode = [&](int mode) {
+		return !mbind(at, bytes, mode, mask->maskp, mask->size + 1, 0);
+	};
 	if (nodes.size() == 1)
 		bound = try_mode(MPOL_PREFERRED);
 	else
@@ -47,11 +49,13 @@ Result<> Placement::place_arena(Arena &arena) const
 
 Result<> Placement::place_slot(Arena &arena, uint32_t slot, Where where) const
 {
-	const uint64_t bytes = uint64_t{arena.geometry.blocks_per_slot()} * arena.geometry.block_bytes;
+	const uint64_t bytes =
+		uint64_t{arena.geometry.blocks_per_slot()} * arena.geometry.block_bytes;
 
 	if (!usable() || arena.placement(slot) == where)
 		return ok();
-	if (!bind_range(arena.base() + slot * bytes, bytes, where == Where::Warm ? warm_nodes_ : hot_nodes_))
+	if (!bind_range(arena.base() + slot * bytes, bytes,
+			where == Where::Warm ? warm_nodes_ : hot_nodes_))
 		return sys_error(fmt::format("memory policy of slot {}", slot));
 	arena.set_placement(slot, where);
 	return ok();

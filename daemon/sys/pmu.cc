@@ -12,7 +12,8 @@ namespace cxlkv {
 
 namespace {
 
-/* One sample in so many accesses (PEBS) or operations (IBS): some thousand a second on a busy core. */
+/* One sample in so many accesses (PEBS) or operations (IBS): some thousand a second on a busy core.
+ */
 constexpr uint64_t kPeriod = 200003;
 
 std::string read_line(const std::string &path)
@@ -29,7 +30,9 @@ perf_event_attr pebs_attr(const std::string &description)
 	perf_event_attr attr{};
 	auto field = [&](const char *name) -> uint64_t {
 		size_t at = description.find(name);
-		return at == std::string::npos ? 0 : strtoull(description.c_str() + at + strlen(name), nullptr, 0);
+		return at == std::string::npos
+			       ? 0
+			       : strtoull(description.c_str() + at + strlen(name), nullptr, 0);
 	};
 	attr.config = field("event=") | field("umask=") << 8;
 	attr.config1 = field("ldlat=");
@@ -45,7 +48,8 @@ std::optional<perf_event_attr> memory_attr()
 
 	if (type = read_line(devices + "ibs_op/type"); !type.empty()) {
 		attr.type = static_cast<uint32_t>(std::stoul(type));
-	} else if (std::string loads = read_line(devices + "cpu/events/mem-loads"); !loads.empty()) {
+	} else if (std::string loads = read_line(devices + "cpu/events/mem-loads");
+		   !loads.empty()) {
 		attr = pebs_attr(loads);
 		attr.type = PERF_TYPE_RAW;
 	} else {
@@ -68,7 +72,8 @@ Result<std::vector<Fd>> open_memory_samples()
 	if (!attr)
 		return error(ENOENT, "no IBS or PEBS on this machine (a VM usually has none)");
 	for (int cpu = 0; cpu < get_nprocs(); cpu++) {
-		Fd event(static_cast<int>(syscall(SYS_perf_event_open, &*attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+		Fd event(static_cast<int>(
+			syscall(SYS_perf_event_open, &*attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
 		if (!event)
 			return sys_error("perf_event_open on CPU " + std::to_string(cpu));
 		events.push_back(std::move(event));

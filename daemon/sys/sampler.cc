@@ -30,7 +30,9 @@ int quiet(enum libbpf_print_level, const char *, va_list)
 /* The maps that people look at with bpftool. */
 std::vector<std::pair<const char *, bpf_map *>> pinned_maps(cxl_kv_bpf *programs)
 {
-	return {{"heads", programs->maps.heads}, {"touched", programs->maps.touched}, {"totals", programs->maps.totals}};
+	return {{"heads", programs->maps.heads},
+		{"touched", programs->maps.touched},
+		{"totals", programs->maps.totals}};
 }
 
 } // namespace
@@ -81,9 +83,11 @@ Result<> Sampler::load()
 	if (!programs_)
 		return sys_error("open the BPF object");
 	if (int code = cxl_kv_bpf__load(programs_.get()); code)
-		return error(-code, std::string("load the BPF programs: ") + strerror(-code) +
-					    (code == -EPERM ? " (needs CAP_BPF and CAP_PERFMON)" : ""));
-	ring_.reset(ring_buffer__new(bpf_map__fd(programs_->maps.touched), on_record, this, nullptr));
+		return error(-code,
+			     std::string("load the BPF programs: ") + strerror(-code) +
+				     (code == -EPERM ? " (needs CAP_BPF and CAP_PERFMON)" : ""));
+	ring_.reset(
+		ring_buffer__new(bpf_map__fd(programs_->maps.touched), on_record, this, nullptr));
 	if (!ring_)
 		return sys_error("BPF ring buffer");
 	return pin();
@@ -127,7 +131,8 @@ void Sampler::attach_all()
 	auto pmu = attach_pmu();
 	if (!pmu)
 		why_.emplace_back("pmu", pmu.error().what);
-	bool module = try_attach("module", programs_->progs.on_module_access, &programs_->links.on_module_access);
+	bool module = try_attach("module", programs_->progs.on_module_access,
+				 &programs_->links.on_module_access);
 	if (!module)
 		why_.back().second = "no tracepoint cxl_kv_access: the module is not loaded";
 	source_ = pmu ? "pmu" : module ? "module" : "none";
@@ -141,7 +146,8 @@ Result<> Sampler::attach_pmu()
 		return events.error();
 	for (Fd &event : *events) {
 		/* The link owns the file from here on. */
-		bpf_link *link = bpf_program__attach_perf_event(programs_->progs.on_pmu_sample, event.get());
+		bpf_link *link =
+			bpf_program__attach_perf_event(programs_->progs.on_pmu_sample, event.get());
 		if (!link)
 			return sys_error("attach to the PMU");
 		event.release();
@@ -164,8 +170,10 @@ void Sampler::add(const Arena &arena, uint64_t module_id)
 	value.nr_heads = g.nr_heads();
 	value.number = arena.options.number;
 	auto pid = static_cast<uint32_t>(arena.options.pid);
-	if (bpf_map__update_elem(programs_->maps.arenas, &module_id, sizeof(module_id), &value, sizeof(value), BPF_ANY) ||
-	    bpf_map__update_elem(programs_->maps.clients, &pid, sizeof(pid), &module_id, sizeof(module_id), BPF_ANY))
+	if (bpf_map__update_elem(programs_->maps.arenas, &module_id, sizeof(module_id), &value,
+				 sizeof(value), BPF_ANY) ||
+	    bpf_map__update_elem(programs_->maps.clients, &pid, sizeof(pid), &module_id,
+				 sizeof(module_id), BPF_ANY))
 		log_warning("arena {} is not sampled: {}", arena.options.number, strerror(errno));
 }
 

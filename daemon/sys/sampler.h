@@ -49,7 +49,10 @@ public:
 
 	[[nodiscard]] const std::string &source() const { return source_; }
 	/* Sources that are not in use: name, reason. */
-	[[nodiscard]] const std::vector<std::pair<std::string, std::string>> &why() const { return why_; }
+	[[nodiscard]] const std::vector<std::pair<std::string, std::string>> &why() const
+	{
+		return why_;
+	}
 	[[nodiscard]] bool loaded() const { return programs_ != nullptr; }
 	/* Sum over the CPUs. */
 	[[nodiscard]] cxl_kv_bpf_totals totals() const;

@@ -47,7 +47,8 @@ bool in_memory(Where where)
 	return where == Where::Hot || where == Where::Warm;
 }
 
-/* Blocks that stay in memory keep the tier they are in; what comes into memory comes where its session is placed. */
+/* Blocks that stay in memory keep the tier they are in; what comes into memory comes where its
+ * session is placed. */
 Where where_of(BlockState state, Where now, Where placement)
 {
 	switch (public_state(state)) {

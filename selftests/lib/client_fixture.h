@@ -12,11 +12,9 @@
 #include <string>
 #include <thread>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-class ClientFixture : public testing::Test
-{
+class ClientFixture : public testing::Test {
 protected:
 	~ClientFixture() override { cxl_kv_close(kv_); }
 

@@ -12,11 +12,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-namespace
-{
+namespace {
 
 union Control {
 	cmsghdr align;

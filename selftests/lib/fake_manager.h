@@ -14,11 +14,9 @@
 #include <thread>
 #include <vector>
 
-namespace cxlkv
-{
+namespace cxlkv {
 
-class FakeManager
-{
+class FakeManager {
 public:
 	struct Request {
 		nlohmann::json body;
@@ -64,8 +62,7 @@ private:
 };
 
 /* A path for a socket below a directory of its own, removed at the end. */
-class TemporarySocket
-{
+class TemporarySocket {
 public:
 	TemporarySocket();
 	~TemporarySocket();

@@ -23,16 +23,17 @@ class TapPrinter : public testing::EmptyTestEventListener {
 		std::string text = result.message();
 		for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
 			text.replace(at, 1, "\n# ");
-		printf("# %s:%d: %s\n", result.file_name() ? result.file_name() : "?", result.line_number(),
-		       text.c_str());
+		printf("# %s:%d: %s\n", result.file_name() ? result.file_name() : "?",
+		       result.line_number(), text.c_str());
 	}
 
 	void OnTestEnd(const testing::TestInfo &info) override
 	{
 		const testing::TestResult &result = *info.result();
 
-		printf("%s %d - %s.%s%s%s\n", result.Failed() ? "not ok" : "ok", ++number_, info.test_suite_name(),
-		       info.name(), result.Skipped() ? " # SKIP " : "", result.Skipped() ? skip_.c_str() : "");
+		printf("%s %d - %s.%s%s%s\n", result.Failed() ? "not ok" : "ok", ++number_,
+		       info.test_suite_name(), info.name(), result.Skipped() ? " # SKIP " : "",
+		       result.Skipped() ? skip_.c_str() : "");
 		fflush(stdout);
 	}
 

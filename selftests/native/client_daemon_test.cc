@@ -184,8 +184,8 @@ TEST_F(ClientDaemonTest, WakeBringsASessionBack)
 				cxl_kv_block_word(arena_, 0, head, block) & CXL_KV_WORD_STATE_MASK;
 			nr_resident += state == CXL_KV_RESIDENT || state == CXL_KV_SPILLING;
 		}
-	/* The session is as large as hot may be: down to the low watermark, an extent of 16 blocks at a
-	 * time, some may have left again. */
+	/* The session is as large as hot may be: down to the low watermark, an extent of 16 blocks
+	 * at a time, some may have left again. */
 	EXPECT_GE(nr_resident, 64u * 9 / 10 - 16);
 	check_all(1);
 	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0), 0);

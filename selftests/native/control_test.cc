@@ -21,7 +21,8 @@ constexpr int timeout_ms = 10000;
 
 class Peer {
 public:
-	explicit Peer(const std::string &path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))
+	explicit Peer(const std::string &path)
+	    : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))
 	{
 		sockaddr_un address{};
 
@@ -55,10 +56,7 @@ public:
 		return nullptr;
 	}
 
-	json ask(const std::string &line)
-	{
-		return send(line + "\n") ? answer() : json();
-	}
+	json ask(const std::string &line) { return send(line + "\n") ? answer() : json(); }
 
 private:
 	Fd fd_;

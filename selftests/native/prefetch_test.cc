@@ -61,17 +61,19 @@ protected:
 	{
 		uint32_t nr = 0;
 		for (uint32_t i = 0; i < nr_heads * kBlocks; i++)
-			nr += (cxl_kv_block_word(arena, slot, i / kBlocks, i % kBlocks) & CXL_KV_WORD_STATE_MASK) ==
-			      CXL_KV_COLD;
+			nr += (cxl_kv_block_word(arena, slot, i / kBlocks, i % kBlocks) &
+			       CXL_KV_WORD_STATE_MASK) == CXL_KV_COLD;
 		return nr;
 	}
 
 	/* Demand faults of session 0 while it decodes kTokens without leases, layer by layer. */
 	void decode(bool prefetch, uint64_t *nr_faults)
 	{
-		DaemonProcess daemon({"HOT__LIMIT=3MiB", "COLD__SIZE=64MiB",
-				      prefetch ? "POLICY__PREFETCH_LAYERS=2" : "POLICY__PREFETCH_LAYERS=0",
-				      prefetch ? "POLICY__PREFETCH_WINDOW_TOKENS=512" : "POLICY__PREFETCH_WINDOW_TOKENS=0"});
+		DaemonProcess daemon(
+			{"HOT__LIMIT=3MiB", "COLD__SIZE=64MiB",
+			 prefetch ? "POLICY__PREFETCH_LAYERS=2" : "POLICY__PREFETCH_LAYERS=0",
+			 prefetch ? "POLICY__PREFETCH_WINDOW_TOKENS=512"
+				  : "POLICY__PREFETCH_WINDOW_TOKENS=0"});
 		daemon.start();
 		cxl_kv_options with = options();
 		with.socket_path = daemon.socket().c_str();
@@ -81,20 +83,23 @@ protected:
 		ASSERT_EQ(cxl_kv_arena_create(kv, &kGeometry, nullptr, &arena), 0);
 		fill(arena);
 		/* Anchors, the first block of each head, may stay. */
-		ASSERT_TRUE(eventually([&] { return nr_cold(arena, 0) >= kHeads * (kBlocks - 1); }));
+		ASSERT_TRUE(
+			eventually([&] { return nr_cold(arena, 0) >= kHeads * (kBlocks - 1); }));
 
 		volatile char sink = 0;
 		uint64_t before = demand_restores(daemon);
 		if (prefetch) {
 			ASSERT_EQ(cxl_kv_session_wake(arena, 0, 0), 0);
 			/* An engine begins when its first layer is there. */
-			ASSERT_TRUE(eventually([&] { return nr_cold(arena, 0, kGeometry.nr_kv_heads) == 0; }));
+			ASSERT_TRUE(eventually(
+				[&] { return nr_cold(arena, 0, kGeometry.nr_kv_heads) == 0; }));
 		}
 		for (uint32_t token = 0; token < kTokens; token++) {
 			cxl_kv_hint_position(arena, 0, 1024 - kTokens + token);
 			for (uint32_t head = 0; head < kHeads; head++) {
 				for (uint32_t block = 0; block < kBlocks; block++)
-					sink = sink + *static_cast<char *>(cxl_kv_block(arena, 0, head, block));
+					sink = sink + *static_cast<char *>(
+							      cxl_kv_block(arena, 0, head, block));
 				/* The layer's computation. */
 				if (head % kGeometry.nr_kv_heads)
 					std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -113,7 +118,8 @@ TEST_F(PrefetchTest, AWokenConversationFaultsLess)
 
 	decode(false, &without);
 	decode(true, &with);
-	printf("# demand faults per 1,000 tokens of a woken conversation: %.0f with prefetch, %.0f without\n",
+	printf("# demand faults per 1,000 tokens of a woken conversation: %.0f with prefetch, %.0f "
+	       "without\n",
 	       with * 1000.0 / kTokens, without * 1000.0 / kTokens);
 	EXPECT_GT(without, 0u);
 	EXPECT_LT(with, without);

@@ -18,7 +18,8 @@ namespace {
 /* All in one message, with the files of an arena. */
 bool send_with_files(int fd, std::string text, const ArenaFiles &files)
 {
-	const int fds[] = {files.memory.get(), files.uffd.get(), files.table.get(), files.ring.get()};
+	const int fds[] = {files.memory.get(), files.uffd.get(), files.table.get(),
+			   files.ring.get()};
 	alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
 	iovec iov{text.data(), text.size()};
 	msghdr message{};
@@ -51,9 +52,10 @@ std::string register_line(const test::ArenaClient &client)
 	return fmt::format(
 		R"({{"id":1,"op":"register","ring_entries":{},"base":"{}","geometry":{{"nr_slots":1,"nr_layers":1,)"
 		R"("nr_kv_heads":1,"head_dim":{},"elem_bytes":{},"tokens_per_block":{},"tokens_per_slot":{},)"
-		R"("block_bytes":{}}}}})" "\n",
-		test::ArenaClient::ring_entries, reinterpret_cast<uint64_t>(client.base()), g.head_dim, g.elem_bytes,
-		g.tokens_per_block, g.tokens_per_slot, g.block_bytes);
+		R"("block_bytes":{}}}}})"
+		"\n",
+		test::ArenaClient::ring_entries, reinterpret_cast<uint64_t>(client.base()),
+		g.head_dim, g.elem_bytes, g.tokens_per_block, g.tokens_per_slot, g.block_bytes);
 }
 
 /* What has come when nr lines are there, or when no more comes. */
@@ -80,15 +82,18 @@ TEST(Registration, AnArenaThatIsGoneBeforeItIsServedLeavesNothing)
 	daemon.start();
 	Fd fd = connect_to(daemon);
 
-	/* So many blocks that the second line is read while the I/O thread still goes through them. */
+	/* So many blocks that the second line is read while the I/O thread still goes through them.
+	 */
 	auto client = test::ArenaClient::create(test::small_geometry(1 << 18, 1, 4096));
 	ASSERT_TRUE(client) << client.error().what;
-	std::string lines = register_line(**client) + R"({"id":2,"op":"unregister","arena":1})" "\n";
+	std::string lines = register_line(**client) + R"({"id":2,"op":"unregister","arena":1})"
+						      "\n";
 	ASSERT_TRUE(send_with_files(fd.get(), lines, (*client)->own_files()));
 
 	std::string answers = read_answers(fd.get(), 2);
 	/* Answered with success, it would be in the policy's books for ever. */
-	EXPECT_NE(answers.find("\"error\":\"ESRCH\",\"id\":1"), std::string::npos) << answers << daemon.log();
+	EXPECT_NE(answers.find("\"error\":\"ESRCH\",\"id\":1"), std::string::npos)
+		<< answers << daemon.log();
 	EXPECT_NE(answers.find("\"id\":2,\"ok\":true"), std::string::npos) << answers;
 }
 
@@ -104,7 +109,8 @@ TEST(Registration, AnArenaWhoseBooksWouldOutgrowTheTiersIsRefused)
 	ASSERT_TRUE(send_with_files(fd.get(), register_line(**client), (*client)->own_files()));
 
 	std::string answers = read_answers(fd.get(), 1);
-	EXPECT_NE(answers.find("\"error\":\"ENOMEM\""), std::string::npos) << answers << daemon.log();
+	EXPECT_NE(answers.find("\"error\":\"ENOMEM\""), std::string::npos)
+		<< answers << daemon.log();
 	EXPECT_NE(answers.find("2097152 blocks"), std::string::npos) << answers;
 }
 

@@ -13,14 +13,12 @@
 using namespace cxlkv;
 using namespace std::chrono_literals;
 
-namespace
-{
+namespace {
 
 using Reply = FakeManager::Reply;
 using Request = FakeManager::Request;
 
-class ClientTest : public ClientFixture
-{
+class ClientTest : public ClientFixture {
 protected:
 	/* Opens against a manager that answers every request with text. */
 	int open_with(const std::string &text, bool hang_up = false)
@@ -268,8 +266,7 @@ TEST_F(ClientTest, ForkedChildIsRefused)
 }
 
 /* Every field of a geometry, one at a time made wrong. */
-class GeometryTest : public ClientTest
-{
+class GeometryTest : public ClientTest {
 protected:
 	static constexpr cxl_kv_geometry good{
 		.nr_slots = 2,

@@ -5,8 +5,7 @@
 
 using namespace cxlkv;
 
-namespace
-{
+namespace {
 
 Phase after(uint64_t reads, uint64_t writes, int intervals)
 {

@@ -8,8 +8,7 @@
 
 using namespace cxlkv;
 
-namespace
-{
+namespace {
 
 double rounded(double value, int digits)
 {

@@ -27,7 +27,8 @@ constexpr uint64_t kArena = 5;
  */
 struct Note {
 	std::atomic<uint32_t> wanted, committed;
-	/* Written whole but not wanted any more: newer than what is committed, so these may be found too. */
+	/* Written whole but not wanted any more: newer than what is committed, so these may be
+	 * found too. */
 	static constexpr uint32_t kMaxAbandoned = 4;
 	std::atomic<uint32_t> nr_abandoned;
 	std::atomic<uint32_t> abandoned[kMaxAbandoned];
@@ -108,7 +109,8 @@ private:
 				 * not wanted. */
 				Note &note = notes_.block[job.first + i];
 				uint32_t nr = note.nr_abandoned;
-				if (one.results[i] == 0 && nr < Note::kMaxAbandoned && random_() % 16 == 0) {
+				if (one.results[i] == 0 && nr < Note::kMaxAbandoned &&
+				    random_() % 16 == 0) {
 					note.abandoned[nr] = job.generation;
 					note.nr_abandoned = nr + 1;
 					store_.abandon({kArena, job.first + i});
@@ -123,8 +125,7 @@ private:
 		}
 		/* A drop holds once nothing is in flight. */
 		if (!dropped_.empty() && store_.nr_in_flight() == 0) {
-			for (uint32_t block : dropped_)
-{
+			for (uint32_t block : dropped_) {
 				notes_.block[block].committed = 0;
 				notes_.block[block].nr_abandoned = 0;
 			}
@@ -229,8 +230,9 @@ protected:
 		uint32_t found = 0;
 		for (uint32_t g = 1; g <= notes_->generation && !found; g++)
 			found = driver_->check(kArena, block, kBytes, g) == 0 ? g : 0;
-		printf("# block %u: wanted %u, committed %u, %u abandoned, found %u of %u\n", block, note.wanted.load(),
-		       note.committed.load(), note.nr_abandoned.load(), found, notes_->generation.load());
+		printf("# block %u: wanted %u, committed %u, %u abandoned, found %u of %u\n", block,
+		       note.wanted.load(), note.committed.load(), note.nr_abandoned.load(), found,
+		       notes_->generation.load());
 	}
 
 	Mapping memory_;

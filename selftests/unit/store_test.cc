@@ -133,7 +133,8 @@ TEST_F(StoreTest, FullStoreRefusesAndKeepsItsCap)
 	for (uint32_t i = 0; i < nr * 8; i++)
 		store_->drop({1, i});
 	for (auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-	     (result = driver_->put(2, 0, 8, kBytes, 1)) == ENOSPC && std::chrono::steady_clock::now() < end;)
+	     (result = driver_->put(2, 0, 8, kBytes, 1)) == ENOSPC &&
+	     std::chrono::steady_clock::now() < end;)
 		store_->poll();
 	EXPECT_EQ(result, 0);
 }

@@ -78,7 +78,8 @@ int live(std::chrono::steady_clock::time_point until, unsigned seed)
 		bool early = random() % 2;
 		if (early)
 			munmap(ring, 8192);
-		/* The arena ends by a call, or with the last of its open file and the ring's mapping. */
+		/* The arena ends by a call, or with the last of its open file and the ring's
+		 * mapping. */
 		bool by_call = random() % 4;
 		error = by_call ? unregister(device, arena) : 0;
 		if (error)

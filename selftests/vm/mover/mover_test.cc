@@ -36,8 +36,10 @@ protected:
 		auto client = ArenaClient::create(small_geometry(nr_blocks));
 		ASSERT_TRUE(client) << client.error().what;
 		client_ = std::move(*client);
-		ASSERT_EQ(uffd::zeropage(client_->own_files().uffd.get(), reinterpret_cast<uint64_t>(client_->base()),
-					 client_->geometry.bytes()), 0);
+		ASSERT_EQ(uffd::zeropage(client_->own_files().uffd.get(),
+					 reinterpret_cast<uint64_t>(client_->base()),
+					 client_->geometry.bytes()),
+			  0);
 		auto arena = client_->arena(1, 1);
 		ASSERT_TRUE(arena) << arena.error().what;
 		arena_ = *arena;
@@ -61,7 +63,8 @@ protected:
 			events_.join();
 	}
 
-	/* A fault that races with a migration is reported as a minor one: the page is there, map it. */
+	/* A fault that races with a migration is reported as a minor one: the page is there, map
+	 * it. */
 	void serve_events()
 	{
 		const int fd = client_->own_files().uffd.get();
@@ -92,7 +95,8 @@ protected:
 						    changed.notify_one();
 					    }}));
 		std::unique_lock lock(mutex);
-		ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(120), [&] { return done; }));
+		ASSERT_TRUE(
+			changed.wait_for(lock, std::chrono::seconds(120), [&] { return done; }));
 	}
 
 	/* Pages of the arena on the node, as the kernel says. */
@@ -124,7 +128,8 @@ protected:
 /* Every word of its blocks counts up; a lost write shows as a word that is behind. */
 class Writer {
 public:
-	Writer(ArenaClient &client, uint32_t first, uint32_t nr) : client_(client), first_(first), nr_(nr)
+	Writer(ArenaClient &client, uint32_t first, uint32_t nr)
+	    : client_(client), first_(first), nr_(nr)
 	{
 		for (uint32_t block = first; block < first + nr; block++)
 			client.fill(block, 0);
@@ -215,8 +220,11 @@ TEST_F(MoverTest, leased_and_busy_blocks_are_skipped)
 TEST_F(MoverTest, a_hole_that_the_client_punched_fails_and_makes_no_page)
 {
 	make(8);
-	ASSERT_EQ(fallocate(client_->own_files().memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			    static_cast<off_t>(2) * client_->geometry.block_bytes, client_->geometry.block_bytes), 0);
+	ASSERT_EQ(fallocate(client_->own_files().memory.get(),
+			    FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			    static_cast<off_t>(2) * client_->geometry.block_bytes,
+			    client_->geometry.block_bytes),
+		  0);
 	move_all(false);
 	EXPECT_EQ(mover_->demote.failed.load(), 16u);
 	EXPECT_EQ(client_->resident_bytes(), 7u * client_->geometry.block_bytes);
@@ -230,7 +238,8 @@ TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
 	/* Fill node 1. PREFERRED spills over to node 0 instead of having us killed. */
 	long long free = 0, size = numa_node_size64(kWarm, &free);
 	auto bytes = static_cast<size_t>(free + size / 16);
-	void *filler = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *filler =
+		mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(filler, MAP_FAILED);
 	unsigned long mask = 1ul << kWarm;
 	ASSERT_EQ(mbind(filler, bytes, MPOL_PREFERRED, &mask, 8 * sizeof(mask), 0), 0);
@@ -261,13 +270,14 @@ TEST_F(MoverTest, huge_pages_asked_for_by_the_host_do_not_reach_the_arena)
 TEST_F(MoverTest, the_limit_holds_within_five_percent)
 {
 	constexpr uint64_t rate = 8 << 20; /* bytes a second: slow enough for any machine */
-	make(64, rate); /* 4 MiB a pass */
+	make(64, rate);                    /* 4 MiB a pass */
 	auto begin = std::chrono::steady_clock::now();
 	for (int i = 0; i < 4; i++) {
 		move_all(false);
 		move_all(true);
 	}
-	double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+	double seconds =
+		std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 	uint64_t bytes = mover_->demote.bytes + mover_->promote.bytes;
 	/* The last pass is paid for by the next one, which never comes. */
 	EXPECT_LE(static_cast<double>(bytes - (4 << 20)) / seconds, rate * 1.05);

@@ -36,7 +36,8 @@ protected:
 
 	bool is_hot(uint32_t block) const
 	{
-		return (cxl_kv_block_word(arena_, 0, 0, block) & CXL_KV_WORD_TIER_MASK) >> CXL_KV_WORD_TIER_SHIFT ==
+		return (cxl_kv_block_word(arena_, 0, 0, block) & CXL_KV_WORD_TIER_MASK) >>
+			       CXL_KV_WORD_TIER_SHIFT ==
 		       CXL_KV_TIER_HOT;
 	}
 	std::set<uint32_t> hot_blocks() const
@@ -73,7 +74,8 @@ TEST_F(HotSetTest, that_jumps_is_found_within_three_intervals_without_hints)
 		auto begin = Clock::now();
 		while (nr_hot(set) < kHot && Clock::now() - begin < limit) {
 			for (uint32_t block : set)
-				sink = sink + *static_cast<char *>(cxl_kv_block(arena_, 0, 0, block));
+				sink = sink +
+				       *static_cast<char *>(cxl_kv_block(arena_, 0, 0, block));
 			std::this_thread::sleep_for(std::chrono::milliseconds(1));
 		}
 		return std::chrono::duration<double>(Clock::now() - begin) / interval;
@@ -89,8 +91,10 @@ TEST_F(HotSetTest, that_jumps_is_found_within_three_intervals_without_hints)
 	for (uint32_t block : hot_blocks())
 		nr_new += !before.contains(block) || second.contains(block);
 	auto nr_right = nr_hot(second);
-	printf("# first set found after %.1f intervals, the second after %.1f of %ld ms: recall %.3f, precision %.3f\n",
-	       warm_up, intervals, static_cast<long>(interval.count()), static_cast<double>(nr_right) / kHot,
+	printf("# first set found after %.1f intervals, the second after %.1f of %ld ms: recall "
+	       "%.3f, precision %.3f\n",
+	       warm_up, intervals, static_cast<long>(interval.count()),
+	       static_cast<double>(nr_right) / kHot,
 	       static_cast<double>(nr_right) / std::max(nr_new, 1u));
 	EXPECT_EQ(nr_right, kHot);
 	EXPECT_LE(intervals, 3.5); /* the touches begin in the middle of an interval */
