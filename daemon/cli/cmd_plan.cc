@@ -85,16 +85,16 @@ Result<KvShape> shape_of(const std::string &model)
 int cmd_plan(int argc, char **argv)
 {
 	PlanInputs in;
-	std::string model = "llama-70b";
+	std::string model = "llama-70b", measured;
 	uint64_t kv_heads = 0, endpoints = 4;
 	double elem_bytes = 0;
 	bool as_json = false;
 	Args args("plan",
 		  "Computes sizes, times and cost of a deployment. Every line is a model: "
 		  "arithmetic on the\n"
-		  "inputs, nothing was measured. The defaults are a worked example, with its "
-		  "authors' claims\n"
-		  "of latency, power and price.");
+		  "inputs, and the defaults are a worked example with its authors' claims of "
+		  "latency, power\n"
+		  "and price. Only --measured brings figures of this host in.");
 	args.text('m', "model", "MODEL", model,
 		  "llama-70b, llama-8b, or a Hugging Face config.json");
 	args.number(0, "kv-heads", "N", kv_heads, {1, 65536}, "KV heads instead of the model's");
@@ -114,6 +114,8 @@ int cmd_plan(int argc, char **argv)
 		    "parameters of the model, for --flops (70e9)");
 	args.number(0, "fetch-bytes", "B", in.fetch_bytes_per_token, {1, 1e9},
 		    "KV bytes a token to fetch (160000)");
+	args.text(0, "measured", "FILE", measured,
+		  "latencies and bandwidths that `cxl-kv bench -o` wrote, not the example's");
 	args.number(0, "margin", "TIMES", in.margin, {1, 1000},
 		    "fetch when so many times cheaper (3)");
 	args.number(0, "years", "N", in.years, {0.1, 100}, "years of the cost (3)");
@@ -128,6 +130,15 @@ int cmd_plan(int argc, char **argv)
 		return kExitFailure;
 	}
 	in.shape = *shape;
+	if (!measured.empty()) {
+		std::ifstream file(measured);
+		auto used = file ? use_measured(json::parse(file, nullptr, false), in)
+				 : Result<>(sys_error("cannot be read"));
+		if (!used) {
+			fmt::print(stderr, "cxl-kv plan: {}: {}\n", measured, used.error().what);
+			return kExitFailure;
+		}
+	}
 	in.endpoints = static_cast<double>(endpoints);
 	if (kv_heads)
 		in.shape.kv_heads = static_cast<uint32_t>(kv_heads);

@@ -14,6 +14,7 @@ enum ExitCode {
 	kExitNoDaemon = 3,
 };
 
+int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);

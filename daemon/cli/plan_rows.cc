@@ -65,12 +65,15 @@ int ms_decimals(double ms)
 /* Collects the rows of one section after the other. */
 class Rows {
 public:
+	explicit Rows(std::vector<PlanRow> first) : rows_(std::move(first)) {}
+
 	void section(const char *name) { section_ = name; }
 	void add(const std::string &name, double value, int decimals, const char *unit,
 		 const std::string &note = "")
 	{
 		rows_.push_back({section_, name, rounded(value, decimals), unit,
-				 grouped(value, decimals) + (*unit ? " " : "") + unit, note});
+				 grouped(value, decimals) + (*unit ? " " : "") + unit, note,
+				 "model"});
 	}
 	std::vector<PlanRow> take() { return std::move(rows_); }
 
@@ -234,7 +237,7 @@ void add_fetch(Rows &rows, const PlanInputs &in)
 			 "ms",
 			 fmt::format("{} MB of KV at {} B a token", grouped(bytes / 1e6),
 				     grouped(in.fetch_bytes_per_token)));
-		for (double GBps : {900.0, 55.0, 50.0, 7.0, 3.0, 2.0}) {
+		for (double GBps : in.fetch_GBps) {
 			double fetch = transfer_ms(bytes, GBps);
 			rows.add(fmt::format("{}, {:g} GB/s", tokens_text(tokens), GBps), fetch,
 				 ms_decimals(fetch), "ms",
@@ -276,7 +279,7 @@ void add_cost(Rows &rows, const PlanInputs &in)
 
 std::vector<PlanRow> plan_rows(const PlanInputs &inputs)
 {
-	Rows rows;
+	Rows rows(inputs.measured);
 
 	add_size(rows, inputs);
 	add_formats(rows, inputs);
@@ -289,18 +292,67 @@ std::vector<PlanRow> plan_rows(const PlanInputs &inputs)
 	return rows.take();
 }
 
+Result<> use_measured(const nlohmann::json &figures, PlanInputs &inputs)
+{
+	auto number = [](const nlohmann::json &in, const char *name) {
+		auto it = in.is_object() ? in.find(name) : in.end();
+		return in.is_object() && it != in.end() && it->is_number() ? it->get<double>()
+									   : 0.0;
+	};
+	auto take = [&](const std::string &name, double value, int decimals, const char *unit) {
+		inputs.measured.push_back({"tiers", name, rounded(value, decimals), unit,
+					   grouped(value, decimals) + " " + unit, "", "measured"});
+	};
+	if (number(figures, "version") != 1 || !figures.contains("nodes") ||
+	    !figures["nodes"].is_array())
+		return error(EINVAL, "not written by `cxl-kv bench -o`");
+
+	std::vector<double> fetch_GBps;
+	for (auto [tier, latency] :
+	     {std::pair{"hot", &inputs.latency.hot_ns}, {"warm", &inputs.latency.warm_ns}}) {
+		double best_ns = 0, best_GBps = 0;
+		for (const auto &node : figures["nodes"]) {
+			double ns = number(node, "read_ns"),
+			       GBps = number(node, "copy_MBps") / 1000;
+			if (!node.is_object() || node.value("tier", nlohmann::json()) != tier ||
+			    ns <= 0)
+				continue;
+			best_ns = best_ns > 0 ? std::min(best_ns, ns) : ns;
+			best_GBps = std::max(best_GBps, GBps);
+		}
+		if (best_ns <= 0)
+			continue;
+		*latency = best_ns;
+		take(std::string(tier) + ", read", best_ns, 0, "ns");
+		take(std::string(tier) + ", copy", best_GBps, 1, "GB/s");
+		fetch_GBps.push_back(rounded(best_GBps, 1));
+	}
+	if (figures.contains("cold") && number(figures["cold"], "block_read_p50_ns") > 0) {
+		inputs.latency.cold_ns = number(figures["cold"], "block_read_p50_ns");
+		inputs.drive_GBps = rounded(number(figures["cold"], "read_MBps") / 1000, 1);
+		take("cold, a block", inputs.latency.cold_ns / 1000, 0, "µs");
+		take("cold, read", inputs.drive_GBps, 1, "GB/s");
+		fetch_GBps.push_back(inputs.drive_GBps);
+	}
+	if (fetch_GBps.empty())
+		return error(EINVAL, "has no figure of a node or of a drive");
+	inputs.fetch_GBps = fetch_GBps;
+	return ok();
+}
+
 std::string plan_text(const std::vector<PlanRow> &rows)
 {
 	std::string out, section;
 
 	for (const PlanRow &row : rows) {
-		if (row.section != section)
-			out += fmt::format("model  {}\n", row.section);
-		section = row.section;
-		std::string line =
-			fmt::format("model    {} {}", left(row.name, 23), right(row.text, 13));
+		std::string title = row.source + "  " + row.section;
+		if (title != section)
+			out += title + "\n";
+		section = title;
+		std::string line = fmt::format("{}    {} {}", row.source, left(row.name, 23),
+					       right(row.text, 13));
 		if (columns(line) + 2 + columns(row.note) > 80)
-			line += "\nmodel      ";
+			line += "\n" + row.source + "      ";
 		out += row.note.empty() ? line + "\n" : line + "  " + row.note + "\n";
 	}
 	return out;
@@ -311,7 +363,7 @@ nlohmann::json plan_json(const std::vector<PlanRow> &rows)
 	nlohmann::json out = nlohmann::json::array();
 
 	for (const PlanRow &row : rows)
-		out.push_back({{"source", "model"},
+		out.push_back({{"source", row.source},
 			       {"section", row.section},
 			       {"name", row.name},
 			       {"value", row.value},

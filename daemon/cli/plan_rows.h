@@ -2,6 +2,7 @@
 /* What `cxl-kv plan` prints: the sizing model (core/model.h) applied to its inputs, as rows. */
 #pragma once
 
+#include "base/result.h"
 #include "core/model.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,6 +10,17 @@
 #include <vector>
 
 namespace cxlkv {
+
+/* A figure and how it is printed. value is as printed: rounded where the text is. */
+struct PlanRow {
+	std::string section;
+	std::string name;
+	double value = 0;
+	std::string unit;
+	std::string text;             /* value and unit, "43 GB" */
+	std::string note;             /* how it comes about */
+	std::string source = "model"; /* or "measured", by `cxl-kv bench` */
+};
 
 struct PlanInputs {
 	KvShape shape;
@@ -49,27 +61,27 @@ struct PlanInputs {
 	double flops_per_s = 0; /* 0: the rate above counts */
 	double fetch_bytes_per_token = 160000;
 	double margin = 3;
+	std::vector<double> fetch_GBps = {900, 55, 50, 7, 3, 2};
 
 	/* Power and cost, without and with tiering. */
 	double wall_kW = 3.9, tiered_wall_kW = 1.9;
 	double pue = 1.4, years = 3, usd_per_kWh = 0.12;
 	std::vector<double> capex_usd = {105000, 55000};
 	std::vector<double> tiered_capex_usd = {35000, 40000, 8000, 20000};
+
+	/* What of the above was measured, as rows of its own. */
+	std::vector<PlanRow> measured;
 };
 
-/* A figure and how it is printed. value is as printed: rounded where the text is. */
-struct PlanRow {
-	std::string section;
-	std::string name;
-	double value = 0;
-	std::string unit;
-	std::string text; /* value and unit, "43 GB" */
-	std::string note; /* how it comes about */
-};
+/*
+ * Takes latencies and bandwidths from the JSON of `cxl-kv bench`. Of several nodes
+ * of a tier the best counts. EINVAL where the file is none of bench.
+ */
+Result<> use_measured(const nlohmann::json &figures, PlanInputs &inputs);
 
 std::vector<PlanRow> plan_rows(const PlanInputs &inputs);
 
-/* Every line begins with "model". */
+/* Every line begins with its source. */
 std::string plan_text(const std::vector<PlanRow> &rows);
 nlohmann::json plan_json(const std::vector<PlanRow> &rows);
 

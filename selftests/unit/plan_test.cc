@@ -216,6 +216,42 @@ TEST(Plan, EveryLineSaysModelAndFits)
 		EXPECT_EQ(row["source"], "model");
 }
 
+TEST(Plan, MeasuredFiguresTakeThePlaceOfTheExamples)
+{
+	auto figures = nlohmann::json::parse(R"({"version":1,
+		"nodes":[{"node":0,"tier":"hot","read_ns":90,"copy_MBps":20000},
+			 {"node":1,"tier":"hot","read_ns":95,"copy_MBps":21000},
+			 {"node":2,"tier":"warm","read_ns":250.4,"copy_MBps":9000}],
+		"cold":{"read_MBps":3000,"block_read_p50_ns":80000}})");
+	PlanInputs inputs;
+	auto used = use_measured(figures, inputs);
+	ASSERT_TRUE(used) << used.error().what;
+	EXPECT_EQ(inputs.latency.hot_ns, 90);
+	EXPECT_EQ(inputs.latency.warm_ns, 250.4);
+	EXPECT_EQ(inputs.latency.cold_ns, 80000);
+	EXPECT_EQ(inputs.fetch_GBps, (std::vector<double>{21, 9, 3}));
+	std::vector<PlanRow> rows = plan_rows(inputs);
+	const PlanRow *row = find(rows, "tiers", "warm, read");
+	ASSERT_TRUE(row);
+	EXPECT_EQ(row->source, "measured");
+	EXPECT_EQ(row->text, "250 ns");
+	row = find(rows, "fetch or recompute", "1,000 tokens, 3 GB/s");
+	ASSERT_TRUE(row);
+	EXPECT_EQ(row->source, "model") << "a time that is computed stays a model";
+	/* Nothing of a tier that is not there is made up. */
+	figures["nodes"].erase(2);
+	figures.erase("cold");
+	PlanInputs without;
+	ASSERT_TRUE(use_measured(figures, without));
+	EXPECT_EQ(without.latency.warm_ns, PlanInputs().latency.warm_ns);
+	EXPECT_FALSE(find(without.measured, "tiers", "cold, read"));
+	for (const char *wrong : {"[]", "null", "{}", R"({"version":2,"nodes":[]})",
+				  R"({"version":1,"nodes":[]})", R"({"version":1,"nodes":[7]})"}) {
+		PlanInputs unused;
+		EXPECT_FALSE(use_measured(nlohmann::json::parse(wrong), unused)) << wrong;
+	}
+}
+
 class PlanConfig : public testing::Test {
 protected:
 	/* Exit status of `cxl-kv plan --model FILE` with the given contents; what it said is kept.
