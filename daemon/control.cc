@@ -244,10 +244,9 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 		taken.push_back(std::move(files.front()));
 		files.pop_front();
 	}
-	if (!geometry || !base || !ring_entries || (in.contains("key") && !key))
-		return answer.fail(
-			EINVAL,
-			"register needs geometry, base and ring_entries; key as a decimal string");
+	if (!geometry || !base || !ring_entries || (in.contains("key") && !key.value_or(0)))
+		return answer.fail(EINVAL, "register needs geometry, base and ring_entries; key, "
+					   "if any, as a decimal string above 0");
 	if (std::string wrong = check_geometry(*geometry); !wrong.empty())
 		return answer.fail(EINVAL, wrong);
 	if (taken.size() != 4)

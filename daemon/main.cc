@@ -8,6 +8,7 @@
 #include "control.h"
 #include "options.h"
 #include "policy_thread.h"
+#include "reload.h"
 #include "status.h"
 #include "tiers.h"
 
@@ -25,15 +26,6 @@ namespace {
 
 constexpr const char *kDefaultConfig = "/etc/cxl-kv/cxl-kvd.toml";
 
-Level level_of(const std::string &name)
-{
-	if (name == "error")
-		return Level::Error;
-	if (name == "warning")
-		return Level::Warning;
-	return name == "debug" ? Level::Debug : Level::Info;
-}
-
 /* Blocked in every thread; the main thread reads them from a file. */
 Fd block_signals()
 {
@@ -41,6 +33,7 @@ Fd block_signals()
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, nullptr);
 	signal(SIGPIPE, SIG_IGN);
 	return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -64,23 +57,9 @@ Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, c
 	return FaultServer::create(fault_options, std::move(*store));
 }
 
-PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &tiers)
-{
-	PolicyThreadOptions out;
-	out.interval_ms = options.daemon.interval_ms;
-	out.hot_limit_bytes = tiers.hot_limit_bytes;
-	out.warm_limit_bytes = tiers.warm_limit_bytes;
-	out.high_permil = options.hot.high_permil;
-	out.low_permil = options.hot.low_permil;
-	out.max_spill_bytes = std::max<uint64_t>(tiers.hot_limit_bytes / 8, 1 << 20);
-	out.move_MBps = options.mover.max_MBps;
-	out.sample_interval_ms = options.sampling.interval_ms;
-	return out;
-}
-
 /* The control loop, until a signal or until the I/O thread gave up. */
 Result<> serve(ControlSocket &socket, Control &control, Registry &registry, const Fd &signals,
-	       const std::atomic<bool> &failed)
+	       const std::atomic<bool> &failed, const Reloadable &reloadable)
 {
 	auto handler = control.handler();
 	auto last_reap = std::chrono::steady_clock::now();
@@ -101,6 +80,10 @@ Result<> serve(ControlSocket &socket, Control &control, Registry &registry, cons
 		}
 		signalfd_siginfo info{};
 		if (read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
+			if (info.ssi_signo == SIGHUP) {
+				reload(reloadable);
+				continue;
+			}
 			log_info("{}: stopping", strsignal(static_cast<int>(info.ssi_signo)));
 			return ok();
 		}
@@ -121,13 +104,6 @@ std::unique_ptr<KmodDevice> attach_module(std::vector<std::string> &warnings)
 	return nullptr;
 }
 
-KmodDevice::Sampling sampling_of(const Options &options)
-{
-	return {options.sampling.way == "refault" ? CXL_KV_SAMPLE_REFAULT : CXL_KV_SAMPLE_ACCESSED,
-		options.sampling.interval_ms, options.sampling.cpu_permil,
-		options.sampling.flush_tlb};
-}
-
 /* BPF programs go into the kernel only where the module is there to feed them, or where asked for.
  */
 std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
@@ -140,7 +116,7 @@ std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
 	return Sampler::create();
 }
 
-Result<> run(const Options &options)
+Result<> run(Options options, const ConfigSource &source)
 {
 	auto tiers = resolve_tiers(options);
 	if (!tiers)
@@ -200,7 +176,8 @@ Result<> run(const Options &options)
 		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
 	sd_notify(0, "READY=1");
 
-	Result<> result = serve(**socket, control, registry, signals, failed);
+	Result<> result = serve(**socket, control, registry, signals, failed,
+				{source, options, *tiers, policy, mover, registry});
 
 	sd_notify(0, "STOPPING=1");
 	policy.stop();
@@ -217,10 +194,10 @@ Result<> run(const Options &options)
 
 int main(int argc, char **argv)
 {
-	std::string config = kDefaultConfig;
+	ConfigSource source{kDefaultConfig};
 	bool check = false, describe = false;
 	CLI::App app{"cxl-kvd: keeps KV-cache blocks in the memory tier where they belong"};
-	auto *config_option = app.add_option("-c,--config", config,
+	auto *config_option = app.add_option("-c,--config", source.file,
 					     "configuration file (/etc/cxl-kv/cxl-kvd.toml)");
 	app.add_flag("--check-config", check, "check the configuration and exit");
 	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
@@ -235,20 +212,21 @@ int main(int argc, char **argv)
 		fputs(describe_options().c_str(), stdout);
 		return 0;
 	}
-	auto options = load_options(config, config_option->count() == 0);
+	source.may_be_absent = config_option->count() == 0;
+	auto options = load_options(source.file, source.may_be_absent);
 	if (!options) {
 		log_error("{}", options.error().what);
 		return 2;
 	}
 	if (check) {
 		/* Only the default may be absent. */
-		bool there = access(config.c_str(), F_OK) == 0;
-		printf("%s: %s\n", config.c_str(),
+		bool there = access(source.file.c_str(), F_OK) == 0;
+		printf("%s: %s\n", source.file.c_str(),
 		       there ? "ok" : "no such file; ok, with the defaults");
 		return 0;
 	}
-	set_log_level(level_of(options->daemon.log_level));
-	if (auto result = run(*options); !result) {
+	set_log_level(*options);
+	if (auto result = run(*options, source); !result) {
 		log_error("{}", result.error().what);
 		/* What the configuration asks for can't be: starting again won't help. */
 		return result.error().code == EINVAL ? 2 : 1;

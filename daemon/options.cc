@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "options.h"
 
+#include "option_keys.h"
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
-#include <functional>
-#include <optional>
-#include <toml++/toml.h>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
 
 extern char **environ;
 
@@ -16,335 +21,235 @@ namespace cxlkv {
 
 namespace {
 
-using Set = std::function<bool(Options &, const toml::node &)>;
-
-/* One key of the file: how it is set, and what a person is told when it can't be. */
-struct Key {
-	const char *table;
-	const char *name;
-	std::string allowed;
-	Set set; /* false: the value is not allowed */
-};
-
-template <typename T>
-Key number(const char *table, const char *name, double min, double max,
-	   std::function<T &(Options &)> field)
+/* What applies while the daemon runs; the rest is in use in places that only a start can change. */
+bool applies_live(const OptionKey &key)
 {
-	return {table, name, fmt::format("a number from {} to {}", min, max),
-		[=](Options &options, const toml::node &node) {
-			std::optional<double> value;
-			if (std::is_integral_v<T> ? node.is_integer() : node.is_number())
-				value = node.value<double>();
-			if (!value || !(*value >= min && *value <= max))
-				return false;
-			field(options) = static_cast<T>(*value);
-			return true;
-		}};
-}
-
-Key text(const char *table, const char *name, std::vector<std::string> choices,
-	 std::function<std::string &(Options &)> field)
-{
-	std::string allowed = choices.empty() ? "a path" : "one of";
-	for (const auto &choice : choices)
-		allowed += " \"" + choice + "\"";
-	return {table, name, allowed, [=](Options &options, const toml::node &node) {
-			auto value = node.value<std::string>();
-			if (!value || value->empty() || value->find('\0') != std::string::npos)
-				return false;
-			if (!choices.empty() && std::ranges::find(choices, *value) == choices.end())
-				return false;
-			field(options) = *value;
-			return true;
-		}};
-}
-
-std::optional<uint64_t> bytes_of(const toml::node &node)
-{
-	if (auto n = node.as_integer())
-		return n->get() >= 0 ? std::optional<uint64_t>(n->get()) : std::nullopt;
-	auto value = node.value<std::string>();
-	if (!value)
-		return {};
-	auto bytes = parse_bytes(*value);
-	return bytes ? std::optional<uint64_t>(*bytes) : std::nullopt;
-}
-
-Key size(const char *table, std::function<SizeSpec &(Options &)> field)
-{
-	return {table, "limit",
-		"bytes such as \"24GiB\", or a share of the tier's nodes such as \"25%\"",
-		[=](Options &options, const toml::node &node) {
-			auto value = node.value<std::string>();
-			if (value && value->ends_with('%')) {
-				char *end = nullptr;
-				double percent = strtod(value->c_str(), &end);
-				if (*end != '%' || end[1] || !(percent > 0 && percent <= 100))
-					return false;
-				field(options) = {0, static_cast<uint32_t>(percent * 10)};
-				return true;
-			}
-			auto bytes = bytes_of(node);
-			if (!bytes)
-				return false;
-			field(options) = {*bytes, 0};
-			return true;
-		}};
-}
-
-Key nodes(const char *table, std::function<std::vector<int> &(Options &)> field)
-{
-	return {table, "nodes", "\"auto\", or NUMA node ids such as [0, 1] or \"0,1\"",
-		[=](Options &options, const toml::node &node) {
-			std::vector<int> ids;
-			auto add = [&](int64_t id) {
-				ids.push_back(static_cast<int>(id));
-				return id >= 0 && id < 1024;
-			};
-			if (auto value = node.value<std::string>(); value && *value != "auto") {
-				for (size_t at = 0; at <= value->size();) {
-					size_t comma =
-						std::min(value->find(',', at), value->size());
-					std::string part = value->substr(at, comma - at);
-					if (part.empty() || part.size() > 4 ||
-					    !std::ranges::all_of(
-						    part,
-						    [](unsigned char c) { return isdigit(c); }) ||
-					    !add(atoi(part.c_str())))
-						return false;
-					at = comma + 1;
-				}
-			} else if (auto array = node.as_array()) {
-				for (auto &&item : *array)
-					if (!item.is_integer() || !add(item.as_integer()->get()))
-						return false;
-			} else if (node.is_integer()) {
-				if (!add(node.as_integer()->get()))
-					return false;
-			} else if (!value) {
-				return false;
-			}
-			field(options) = ids;
-			return true;
-		}};
-}
-
-template <typename T> using Field = std::function<T &(Options &)>;
-
-std::vector<Key> all_keys()
-{
-	using U32 = Field<uint32_t>;
-	using F64 = Field<double>;
-	std::vector<Key> keys =
-		{
-			text(
-				"daemon", "socket", {},
-				[](Options & o) -> auto & { return o.daemon.socket; }),
-			text(
-				"daemon", "log_level", {"error", "warning", "info", "debug"},
-				[](Options & o) -> auto & { return o.daemon.log_level; }),
-			number("daemon", "interval_ms", 1, 10000,
-			       U32([](Options & o) -> auto & { return o.daemon.interval_ms; })),
-			size(
-				"hot", [](Options & o) -> auto & { return o.hot.limit; }),
-			nodes(
-				"hot", [](Options & o) -> auto & { return o.hot.nodes; }),
-			number("hot", "high_permil", 1, 1000,
-			       U32([](Options & o) -> auto & { return o.hot.high_permil; })),
-			number("hot", "low_permil", 1, 1000,
-			       U32([](Options & o) -> auto & { return o.hot.low_permil; })),
-			size(
-				"warm", [](Options & o) -> auto & { return o.warm.limit; }),
-			nodes(
-				"warm", [](Options & o) -> auto & { return o.warm.nodes; }),
-			text(
-				"cold", "path", {},
-				[](Options & o) -> auto & { return o.cold.path; }),
-			{"cold", "size", "bytes such as \"64GiB\"",
-			 [](Options &o, const toml::node &node) {
-				 auto bytes = bytes_of(node);
-				 if (bytes)
-					 o.cold.size_bytes = *bytes;
-				 return bytes.has_value();
-			 }},
-			number("cold", "queue_depth", 1, 1024,
-			       U32([](Options & o) -> auto & { return o.cold.queue_depth; })),
-			number("cold", "orphan_grace_s", 1, 86400,
-			       U32([](Options & o) -> auto & { return o.cold.orphan_grace_s; })),
-			number("cold", "write_MBps", 0, 1000000,
-			       U32([](Options & o) -> auto & { return o.cold.write_MBps; })),
-			text(
-				"cold", "wipe", {"none", "discard", "secure"},
-				[](Options & o) -> auto & { return o.cold.wipe; }),
-			number("mover", "max_MBps", 1, 1000000,
-			       U32([](Options & o) -> auto & { return o.mover.max_MBps; })),
-			text(
-				"sampling", "source", {"auto", "pmu", "off"},
-				[](Options & o) -> auto & { return o.sampling.source; }),
-			text(
-				"sampling", "way", {"accessed", "refault"},
-				[](Options & o) -> auto & { return o.sampling.way; }),
-			number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS,
-			       CXL_KV_SAMPLE_MAX_INTERVAL_MS,
-			       U32([](Options & o) -> auto & { return o.sampling.interval_ms; })),
-			number("sampling", "cpu_permil", 1, 1000,
-			       U32([](Options & o) -> auto & { return o.sampling.cpu_permil; })),
-			{"sampling", "flush_tlb", "true or false",
-			 [](Options &o, const toml::node &node) {
-				 auto value = node.value<bool>();
-				 o.sampling.flush_tlb = value.value_or(false);
-				 return value.has_value();
-			 }},
-			text(
-				"policy", "preset", {"adaptive", "paper"},
-				[](Options & o) -> auto & { return o.policy.preset; }),
-			number("policy", "alpha", 0.0001, 1,
-			       F64([](Options & o) -> auto & { return o.policy.alpha; })),
-			number("policy", "access_mass", 0, 1,
-			       F64([](Options & o) -> auto & { return o.policy.access_mass; })),
-			number("policy", "decay_steps", 1, 1e9,
-			       F64([](Options & o) -> auto & { return o.policy.decay_steps; })),
-			number("policy", "anchor_blocks", 0, 1024,
-			       U32([](Options & o) -> auto & { return o.policy.anchor_blocks; })),
-			number("policy", "head_floor", 0, 1,
-			       F64([](Options & o) -> auto & { return o.policy.head_floor; })),
-			number("policy", "prefetch_window_tokens", 0, 1e6,
-			       U32([](Options & o) -> auto & {
-				       return o.policy.prefetch_window_tokens;
-			       })),
-			number("policy", "prefetch_layers", 0, 64,
-			       U32([](Options & o) -> auto & { return o.policy.prefetch_layers; })),
-			number("policy", "phase_ratio", 1, 1e6,
-			       F64([](Options & o) -> auto & { return o.policy.phase_ratio; })),
-			number("policy", "promote_score", 0, 1,
-			       F64([](Options & o) -> auto & { return o.policy.promote_score; })),
-			number("policy", "demote_score", 0, 1,
-			       F64([](Options & o) -> auto & { return o.policy.demote_score; })),
-			number("policy", "min_residency_ms", 0, 16000, U32([
-			       ](Options & o) -> auto & { return o.policy.min_residency_ms; })),
-			number("policy", "max_extent_bytes", 4096, 2 << 20, U32([
-			       ](Options & o) -> auto & { return o.policy.max_extent_bytes; })),
-		};
-	return keys;
+	static const char *const live[] = {
+		"daemon.log_level",     "daemon.interval_ms",  "hot.high_permil",
+		"hot.low_permil",       "mover.max_MBps",      "sampling.way",
+		"sampling.interval_ms", "sampling.cpu_permil", "sampling.flush_tlb"};
+	return key.table == "policy" || std::ranges::find(live, key.full_name()) != std::end(live);
 }
 
 std::string shown(const toml::node &node)
 {
-	std::string out;
-	node.visit([&](auto &&n) {
-		std::ostringstream text;
-		text << n;
-		out = text.str();
-	});
-	return out;
+	std::ostringstream text;
+
+	node.visit([&](auto &&n) { text << n; });
+	return text.str();
 }
 
-Result<> set_key(Options &options, const std::vector<Key> &keys, const std::string &table,
-		 const std::string &name, const toml::node &node, const std::string &where)
+std::string_view trimmed(std::string_view text)
 {
-	auto key = std::ranges::find_if(
-		keys, [&](const Key &k) { return table == k.table && name == k.name; });
-	if (key == keys.end()) {
-		std::string known;
-		for (const Key &k : keys)
-			if (table == k.table)
-				known += std::string(known.empty() ? "" : ", ") + k.name;
-		return error(EINVAL, known.empty()
-					     ? fmt::format("{}: unknown table [{}]", where, table)
-					     : fmt::format("{}: unknown key {}.{}; [{}] has: {}",
-							   where, table, name, table, known));
-	}
-	if (!key->set(options, node))
-		return error(EINVAL, fmt::format("{}: {}.{} = {} is not allowed; it takes {}",
-						 where, table, name, shown(node), key->allowed));
-	return ok();
+	constexpr const char *blanks = " \t\r";
+	size_t first = text.find_first_not_of(blanks);
+
+	return first == std::string_view::npos
+		       ? ""
+		       : text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-Result<> load_file(Options &options, const std::vector<Key> &keys, const std::string &file)
+/* Text that is no TOML has keys all the same: that of a line, or of the last one before it. */
+std::string key_at(const std::string &text, size_t line)
 {
-	toml::table root;
-	try {
-		root = toml::parse_file(file);
-	} catch (const toml::parse_error &e) {
-		return error(EINVAL, fmt::format("{}:{}: {}", file, e.source().begin.line,
-						 e.description()));
-	} catch (const std::exception &e) {
-		return error(EIO, fmt::format("{}: {}", file, e.what()));
-	}
-	for (auto &&[table, node] : root) {
-		std::string at = fmt::format("{}:{}", file, node.source().begin.line);
-		if (!node.is_table())
-			return error(
-				EINVAL,
-				fmt::format(
-					"{}: key {} stands outside a table; write [table] above it",
-					at, std::string_view(table.str())));
-		for (auto &&[name, value] : *node.as_table()) {
-			auto set = set_key(options, keys, std::string(table.str()),
-					   std::string(name.str()), value,
-					   fmt::format("{}:{}", file, value.source().begin.line));
-			if (!set)
-				return set;
+	std::istringstream in(text);
+	std::string table, key;
+	size_t number = 0;
+
+	for (std::string raw; number < line && std::getline(in, raw); number++) {
+		std::string_view said = trimmed(raw);
+		if (said.empty() || said[0] == '#')
+			continue;
+		if (said[0] == '[') {
+			size_t end = std::min(said.find(']'), said.size());
+			table = trimmed(said.substr(1, end - 1));
+			key = "";
+		} else {
+			key = trimmed(said.substr(0, said.find_first_of("= \t")));
 		}
 	}
+	if (table.empty() || key.empty())
+		return table + key;
+	return table + "." + key;
+}
+
+/* Reads one configuration after the other into the same options. */
+class Loader {
+public:
+	Result<> file(const std::string &name);
+	/* CXL_KV_HOT__LIMIT=25% is [hot] limit. The value is TOML, or else taken as a string. */
+	Result<> environment();
+	/* What no key can see by itself. */
+	[[nodiscard]] Result<> check_together() const;
+
+	Options options;
+
+private:
+	Result<> table(const std::string &name, const toml::node &node, const std::string &file);
+	Result<> set(const std::string &table, const std::string &name, const toml::node &node,
+		     const std::string &where);
+	/* Where the later one of two keys was set. */
+	[[nodiscard]] std::string where(const std::string &one, const std::string &other) const;
+
+	struct Origin {
+		std::pair<size_t, size_t>
+			order; /* source, line: TOML's tables are sorted by name */
+		std::string where;
+	};
+	size_t nr_sources_ = 0;
+	const std::vector<OptionKey> keys_ = option_keys();
+	std::map<std::string, Origin> origins_;
+};
+
+Result<> Loader::set(const std::string &table, const std::string &name, const toml::node &node,
+		     const std::string &where)
+{
+	std::string known;
+
+	for (const OptionKey &key : keys_) {
+		if (key.table != table)
+			continue;
+		known += (known.empty() ? "" : ", ") + key.name;
+		if (key.name != name)
+			continue;
+		if (!key.set(options, node))
+			return error(EINVAL,
+				     fmt::format("{}: {}.{} = {} is not allowed; it takes {}",
+						 where, table, name, shown(node), key.allowed));
+		origins_[key.full_name()] = {{nr_sources_, node.source().begin.line}, where};
+		return ok();
+	}
+	if (!known.empty())
+		return error(EINVAL, fmt::format("{}: unknown key {}.{}; [{}] has: {}", where,
+						 table, name, table, known));
+	for (const OptionKey &key : keys_)
+		if (known.find(key.table) == std::string::npos)
+			known += (known.empty() ? "" : ", ") + key.table;
+	return error(EINVAL,
+		     fmt::format("{}: unknown table [{}]; there are: {}", where, table, known));
+}
+
+Result<> Loader::table(const std::string &name, const toml::node &node, const std::string &file)
+{
+	const std::string where = fmt::format("{}:{}", file, node.source().begin.line);
+	bool known =
+		std::ranges::any_of(keys_, [&](const OptionKey &k) { return k.table == name; });
+
+	if (!known && !node.is_table() && !node.is_array_of_tables())
+		return error(EINVAL,
+			     fmt::format("{}: key {} stands outside a table; write its [table] "
+					 "above it",
+					 where, name));
+	if (!known)
+		return set(name, "", node, where); /* which says what tables there are */
+	if (node.is_array_of_tables())
+		return error(EINVAL, fmt::format("{}: [[{}]] makes a list of tables; write [{}]",
+						 where, name, name));
+	if (!node.is_table())
+		return error(EINVAL,
+			     fmt::format("{0}: {1} = {2} is not allowed; {1} is a table: write "
+					 "[{1}], and its keys on the lines below",
+					 where, name, shown(node)));
+	for (auto &&[key, value] : *node.as_table())
+		if (auto done = set(name, std::string(key.str()), value,
+				    fmt::format("{}:{}", file, value.source().begin.line));
+		    !done)
+			return done;
 	return ok();
 }
 
-/* CXL_KV_HOT__LIMIT=25% is [hot] limit. The value is TOML, or else taken as a string. */
-Result<> load_environment(Options &options, const std::vector<Key> &keys)
+Result<> Loader::file(const std::string &name)
 {
+	std::error_code ec;
+	std::ifstream in(name, std::ios::binary);
+	std::ostringstream text;
+	toml::table root;
+
+	nr_sources_++;
+	if (!in)
+		return sys_error(name);
+	if (std::filesystem::is_directory(name, ec)) /* which reads like an empty file */
+		return error(EISDIR, name + ": is a directory, not a configuration file");
+	text << in.rdbuf();
+	try {
+		root = toml::parse(text.str(), name);
+	} catch (const toml::parse_error &e) {
+		size_t line = e.source().begin.line;
+		return error(EINVAL, fmt::format("{}:{}: {}: {}", name, line,
+						 key_at(text.str(), line), e.description()));
+	}
+	for (auto &&[key, node] : root)
+		if (auto done = table(std::string(key.str()), node, name); !done)
+			return done;
+	return ok();
+}
+
+Result<> Loader::environment()
+{
+	auto same = [](const std::string &variable, const std::string &name) {
+		return std::ranges::equal(variable, name, [](unsigned char a, unsigned char b) {
+			return tolower(a) == tolower(b);
+		});
+	};
+
+	nr_sources_++;
 	for (char **entry = environ; *entry; entry++) {
 		std::string text = *entry;
-		size_t equals = text.find('=');
-		size_t split = text.find("__");
+		size_t equals = text.find('='), split = text.find("__");
 		if (!text.starts_with("CXL_KV_") || split == std::string::npos || split > equals)
 			continue;
 		std::string variable = text.substr(0, equals), value = text.substr(equals + 1);
 		std::string table = variable.substr(7, split - 7),
 			    name = variable.substr(split + 2);
-		auto lower = [](std::string &s) {
-			std::ranges::transform(s, s.begin(),
-					       [](unsigned char c) { return tolower(c); });
-		};
-		lower(table);
-		lower(name);
-		for (const Key &key : keys) /* keys keep the case of their units: max_MBps */
-			if (table == key.table &&
-			    std::ranges::equal(
-				    name, std::string_view(key.name), [](char a, char b) {
-					    return a == static_cast<char>(tolower(
-								static_cast<unsigned char>(b)));
-				    }))
+		for (const OptionKey &key :
+		     keys_) { /* which keep the case of their units: max_MBps */
+			if (same(table, key.table))
+				table = key.table;
+			if (same(table, key.table) && same(name, key.name))
 				name = key.name;
+		}
 		toml::table parsed;
 		try {
 			parsed = toml::parse("value = " + value);
 		} catch (const toml::parse_error &) {
 			parsed.insert("value", value);
 		}
-		auto set = set_key(options, keys, table, name, *parsed.get("value"),
-				   "environment " + variable);
-		if (!set)
-			return set;
+		if (auto done = set(table, name, *parsed.get("value"), "environment " + variable);
+		    !done)
+			return done;
 	}
 	return ok();
 }
 
-Result<> check_together(const Options &options)
+std::string Loader::where(const std::string &one, const std::string &other) const
+{
+	auto a = origins_.find(one), b = origins_.find(other);
+
+	if (a == origins_.end() || (b != origins_.end() && b->second.order > a->second.order))
+		std::swap(a, b);
+	return a == origins_.end() ? "defaults" : a->second.where;
+}
+
+Result<> Loader::check_together() const
 {
 	if (options.hot.low_permil >= options.hot.high_permil)
-		return error(EINVAL,
-			     fmt::format("hot.low_permil ({}) must be below hot.high_permil ({})",
-					 options.hot.low_permil, options.hot.high_permil));
+		return error(
+			EINVAL,
+			fmt::format("{}: hot.low_permil = {} must be below hot.high_permil = {}",
+				    where("hot.low_permil", "hot.high_permil"),
+				    options.hot.low_permil, options.hot.high_permil));
 	for (int node : options.hot.nodes)
 		if (std::ranges::find(options.warm.nodes, node) != options.warm.nodes.end())
-			return error(
-				EINVAL,
-				fmt::format("node {} is in hot.nodes and in warm.nodes", node));
-	if (options.policy.demote_score > options.policy.promote_score)
-		return error(EINVAL, "policy.demote_score must not be above policy.promote_score");
-	std::string wrong = check_options(options.policy);
-	return wrong.empty() ? ok() : error(EINVAL, "policy: " + wrong);
+			return error(EINVAL,
+				     fmt::format("{}: node {} is in hot.nodes and in warm.nodes; a "
+						 "node is in one tier",
+						 where("hot.nodes", "warm.nodes"), node));
+	if (std::string wrong = check_options(options.policy); !wrong.empty())
+		return error(EINVAL,
+			     fmt::format("{}: policy.{}",
+					 where("policy.promote_score", "policy.demote_score"),
+					 wrong));
+	return ok();
 }
 
 Result<std::vector<std::string>> config_files(const std::string &file, bool may_be_absent)
@@ -361,9 +266,12 @@ Result<std::vector<std::string>> config_files(const std::string &file, bool may_
 	else if (!may_be_absent)
 		return error(ENOENT, file + ": no such file");
 	std::vector<std::string> drop_ins;
-	for (auto &entry : std::filesystem::directory_iterator(file + ".d", ec))
-		if (entry.path().extension() == ".toml")
-			drop_ins.push_back(entry.path());
+	for (std::filesystem::directory_iterator at(file + ".d", ec), end; !ec && at != end;
+	     at.increment(ec))
+		if (at->path().extension() == ".toml")
+			drop_ins.push_back(at->path());
+	if (ec && ec != std::errc::no_such_file_or_directory)
+		return error(ec.value(), file + ".d: " + ec.message());
 	std::ranges::sort(drop_ins);
 	files.insert(files.end(), drop_ins.begin(), drop_ins.end());
 	return files;
@@ -408,27 +316,42 @@ Result<uint64_t> parse_bytes(const std::string &text)
 
 Result<Options> load_options(const std::string &file, bool may_be_absent)
 {
-	Options options;
-	const std::vector<Key> keys = all_keys();
+	Loader loader;
 
 	auto files = config_files(file, may_be_absent);
 	if (!files)
 		return files.error();
 	for (const std::string &name : *files)
-		if (auto loaded = load_file(options, keys, name); !loaded)
+		if (auto loaded = loader.file(name); !loaded)
 			return loaded.error();
-	if (auto loaded = load_environment(options, keys); !loaded)
+	if (auto loaded = loader.environment(); !loaded)
 		return loaded.error();
-	if (auto checked = check_together(options); !checked)
+	if (auto checked = loader.check_together(); !checked)
 		return checked.error();
-	return options;
+	return loader.options;
+}
+
+std::vector<OptionChange> apply_live(Options &options, const Options &wanted)
+{
+	std::vector<OptionChange> changes;
+
+	for (const OptionKey &key : option_keys()) {
+		std::string before = key.show(options), after = key.show(wanted);
+		if (before == after)
+			continue;
+		changes.push_back({key.full_name(), before, after, applies_live(key)});
+		if (changes.back().live)
+			key.copy(options, wanted);
+	}
+	return changes;
 }
 
 std::string describe_options()
 {
 	std::string out;
-	for (const Key &key : all_keys())
-		out += fmt::format("{}.{}: {}\n", key.table, key.name, key.allowed);
+	for (const OptionKey &key : option_keys())
+		out += fmt::format("{}: {}{}\n", key.full_name(), key.allowed,
+				   applies_live(key) ? "" : "; at a start only");
 	return out;
 }
 

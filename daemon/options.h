@@ -2,7 +2,7 @@
 /*
  * The daemon's configuration: defaults, then cxl-kvd.toml, then its drop-in
  * folder, then CXL_KV_<TABLE>__<KEY> of the environment. Every error names the
- * file, the line, the key and what is allowed.
+ * file, the line, the key and what is allowed. option_keys.cc has the keys.
  */
 #pragma once
 
@@ -66,7 +66,14 @@ Result<Options> load_options(const std::string &file, bool may_be_absent);
 /* "24MiB", "1G", "4096": bytes. */
 Result<uint64_t> parse_bytes(const std::string &text);
 
-/* One line a key: table.key, allowed values, for --help-config and the man page. */
+struct OptionChange {
+	std::string key, before, after;
+	bool live = false; /* false: it takes a restart */
+};
+/* Copies what can change while the daemon runs, and says how wanted differs from options. */
+std::vector<OptionChange> apply_live(Options &options, const Options &wanted);
+
+/* One line a key: table.key and what it takes. */
 std::string describe_options();
 
 } // namespace cxlkv

@@ -47,6 +47,13 @@ void PolicyThread::run()
 	}
 }
 
+void PolicyThread::set_options(const PolicyThreadOptions &options, const PolicyOptions &policy)
+{
+	std::scoped_lock lock(policy_mutex_, mutex_);
+	options_ = options;
+	policy_.set_options(policy);
+}
+
 void PolicyThread::stop()
 {
 	std::lock_guard lock(mutex_);

@@ -40,6 +40,8 @@ public:
 
 	void run(); /* until stop() */
 	void stop();
+	/* From the next round on. Any thread. */
+	void set_options(const PolicyThreadOptions &options, const PolicyOptions &policy);
 	/* Plan now: somebody waits for room. Any thread. */
 	void kick();
 
@@ -74,7 +76,7 @@ private:
 	/* Forgets the order's blocks as in flight and looks where they are. */
 	void finished(const Order &order, const std::shared_ptr<Arena> &arena);
 
-	const PolicyThreadOptions options_;
+	PolicyThreadOptions options_; /* written with both mutexes held, read with either */
 	ArenaTable &arenas_;
 	FaultServer &faults_;
 	Mover &mover_;

@@ -162,8 +162,24 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 void Registry::start_sampling(const ArenaEntry &entry)
 {
 	sampler_.add(*entry.arena, entry.sampling_id());
+	set_sampling_of(entry);
+}
+
+void Registry::set_sampling(const KmodDevice::Sampling &sampling)
+{
+	{
+		std::lock_guard lock(sampling_mutex_);
+		sampling_ = sampling;
+	}
+	for (const auto &entry : arenas_.all())
+		set_sampling_of(*entry);
+}
+
+void Registry::set_sampling_of(const ArenaEntry &entry)
+{
 	if (!entry.module_id || !sampler_.loaded())
 		return;
+	std::lock_guard lock(sampling_mutex_);
 	if (auto set = module_->set_sampling(entry.module_id, sampling_); !set)
 		log_warning("{}; going on by hints", set.error().what);
 }

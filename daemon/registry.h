@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,8 @@ public:
 	void hangup(const Peer &peer);
 	/* Drops arenas whose client died or did not come back; call about once a second. */
 	void reap();
+	/* Of every arena from now on. */
+	void set_sampling(const KmodDevice::Sampling &sampling);
 	/* Stops serving every arena but keeps its records: the clients will meet the next manager.
 	 */
 	void detach_all();
@@ -58,6 +61,7 @@ private:
 	void attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done);
 	[[nodiscard]] Result<> check_size(const Geometry &geometry) const;
 	void start_sampling(const ArenaEntry &entry);
+	void set_sampling_of(const ArenaEntry &entry);
 	void
 	forget(const ArenaEntry &entry); /* policy and sampler; undoes what attach() gave them */
 	void take_from_module(uint64_t module_id);
@@ -68,8 +72,9 @@ private:
 	PolicyThread &policy_;
 	Sampler &sampler_;
 	const Placement &placement_;
-	KmodDevice *const module_; /* null in native mode */
-	const KmodDevice::Sampling sampling_;
+	KmodDevice *const module_;  /* null in native mode */
+	std::mutex sampling_mutex_; /* arenas are attached on the I/O thread */
+	KmodDevice::Sampling sampling_;
 	const uint64_t limit_bytes_;  /* of hot and warm */
 	std::vector<Orphan> orphans_; /* connection lost, client alive */
 };

@@ -139,7 +139,7 @@ void Mover::wait_for_budget()
 void Mover::charge(uint64_t bytes)
 {
 	budget_time_ns_ += static_cast<uint64_t>(static_cast<double>(bytes) * 1e9 /
-						 static_cast<double>(options_.max_bytes_per_s));
+						 static_cast<double>(max_bytes_per_s_.load()));
 }
 
 void Mover::execute(std::vector<MoveOrder> &orders)

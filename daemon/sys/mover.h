@@ -43,7 +43,10 @@ struct MoveOrder {
 
 class Mover {
 public:
-	explicit Mover(MoverOptions options) : options_(std::move(options)) {}
+	explicit Mover(MoverOptions options)
+	    : options_(std::move(options)), max_bytes_per_s_(options_.max_bytes_per_s)
+	{
+	}
 
 	void run(); /* until stop() */
 	void stop();
@@ -53,6 +56,8 @@ public:
 	{
 		return !options_.hot_nodes.empty() && !options_.warm_nodes.empty();
 	}
+	/* In place of the options' max_bytes_per_s. Any thread. */
+	void set_limit(uint64_t max_bytes_per_s) { max_bytes_per_s_ = max_bytes_per_s; }
 	/* Stops taking orders while set; for tests and for reading numa_maps in peace. */
 	void pause(bool on);
 
@@ -69,6 +74,7 @@ private:
 	[[nodiscard]] int pick_node(const std::vector<int> &nodes) const;
 
 	const MoverOptions options_;
+	std::atomic<uint64_t> max_bytes_per_s_;
 	std::mutex mutex_;
 	std::condition_variable wake_;
 	std::deque<MoveOrder> queue_;

@@ -8,13 +8,15 @@
 #                       not a tmpfs) and $run (socket, whose path must be short);
 #                       when the script exits both go, and so do the processes
 #   start_daemon [KEY=VALUE...]   starts it with keys in the environment's form
-#                       (HOT__LIMIT=20MB), waits until it answers; pid in $daemon
+#                       (HOT__LIMIT=20MB), waits until it answers; pid in $daemon;
+#                       $config, where set, is its configuration file
 #   status              cxl-kv status -j
 #   end PID             ends a process politely, then not, and waits for it
 # Sets $daemon; what is in $client is ended first.
 
 daemon=
 client=
+config=/dev/null
 disk=
 run=
 
@@ -69,7 +71,7 @@ status() {
 start_daemon() {
 	local _
 	env CXL_KV_DAEMON__SOCKET="$CXL_KV_SOCKET" CXL_KV_COLD__PATH="$PWD/$disk/spill" "${@/#/CXL_KV_}" \
-		build/bin/cxl-kvd --config /dev/null 2>>"$disk/daemon.log" &
+		build/bin/cxl-kvd --config "$config" 2>>"$disk/daemon.log" &
 	daemon=$!
 	for _ in {1..100}; do
 		status >/dev/null && return

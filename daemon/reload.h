@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * SIGHUP: the configuration is read again and what can change while the daemon
+ * runs does; the log names the rest. A configuration with an error changes nothing.
+ */
+#pragma once
+
+#include "options.h"
+#include "sys/kmod_device.h"
+
+namespace cxlkv {
+
+class Mover;
+class PolicyThread;
+class Registry;
+struct Tiers;
+struct PolicyThreadOptions;
+
+struct ConfigSource {
+	std::string file;
+	bool may_be_absent = true;
+};
+
+struct Reloadable {
+	const ConfigSource &source;
+	Options &options; /* as in force; changed here only */
+	const Tiers &tiers;
+	PolicyThread &policy;
+	Mover &mover;
+	Registry &registry;
+};
+
+/* On the thread that serves the control socket; tells systemd when it begins and ends. */
+void reload(const Reloadable &daemon);
+
+/* What a start and a reload take out of the options. */
+PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &tiers);
+KmodDevice::Sampling sampling_of(const Options &options);
+void set_log_level(const Options &options);
+
+} // namespace cxlkv

@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# SIGHUP: what can change live does, the log names what takes a restart, and a broken
+# configuration changes nothing.
+# shellcheck disable=SC2154 # $disk, $daemon: set by daemon.sh
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=../lib/daemon.sh
+. selftests/lib/daemon.sh
+if ! why=$(own_daemon_needs 2>&1); then
+	echo "1..0 # SKIP $why"
+	exit 4
+fi
+own_daemon_begin || exit 1
+number=0 bad=0
+report() {
+	number=$((number + 1))
+	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; bad=1; fi
+}
+# PATTERN: waits for a line of the daemon's log.
+logged() {
+	local _
+	for _ in {1..100}; do
+		grep -q "$1" "$disk/daemon.log" && return
+		sleep 0.1
+	done
+	sed 's/^/# /' "$disk/daemon.log"
+	return 1
+}
+# Reads the configuration again, stdin, and waits until that is done.
+reload() {
+	cat >"$config"
+	: >"$disk/daemon.log"
+	kill -HUP "$daemon"
+	logged "read again\|nothing was changed"
+}
+preset() { status | jq -r .preset; }
+
+config=$disk/cxl-kvd.toml
+: >"$config"
+start_daemon HOT__LIMIT=4MiB COLD__SIZE=64MiB || exit 1
+[ "$(preset)" = adaptive ]
+report $? "it starts with the defaults"
+
+reload <<<'[policy]
+preset = "paper"
+[mover]
+max_MBps = 7
+[cold]
+queue_depth = 8'
+report $? "it reads the configuration again"
+[ "$(preset)" = paper ] && grep -q 'policy.preset is paper now, was adaptive' "$disk/daemon.log"
+report $? "what can change live does"
+grep -q 'mover.max_MBps is 7 now, was 1000' "$disk/daemon.log"
+report $? "the log says so"
+grep -q 'cold.queue_depth stays 32: 8 takes a restart' "$disk/daemon.log"
+report $? "what takes a restart is named"
+
+reload <<<'[policy]
+preset = "adaptive"
+alpha = 2'
+[ "$(preset)" = paper ] && grep -q "cxl-kvd.toml:3: policy.alpha = 2.* nothing was changed" "$disk/daemon.log"
+report $? "an error changes nothing and is named by file, line and key"
+
+reload </dev/null
+[ "$(preset)" = adaptive ] && ! grep -q queue_depth "$disk/daemon.log"
+report $? "what is taken out again goes back to its default"
+[ "$(status | jq .tiers.hot.limit_bytes)" = $((4 << 20)) ]
+report $? "the environment still wins"
+echo "1..$number"
+exit $bad
