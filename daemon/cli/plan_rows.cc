@@ -2,6 +2,7 @@
 #include "cli/plan_rows.h"
 
 #include "cli/units.h"
+#include "core/decide.h"
 
 #include <cmath>
 #include <fmt/format.h>
@@ -218,10 +219,11 @@ std::string verdict(double fetch_ms, double recompute_ms, double margin)
 {
 	double gain = recompute_ms / fetch_ms, loss = fetch_ms / recompute_ms;
 
-	if (gain <= 1)
+	if (!worth_fetching(fetch_ms, recompute_ms, margin, true))
 		return fmt::format("recompute: {:.{}f} times cheaper", loss, loss < 9.95 ? 1 : 0);
+	bool always = worth_fetching(fetch_ms, recompute_ms, margin, false);
 	return fmt::format("{:.{}f} times cheaper: fetch{}", gain, gain < 9.95 ? 1 : 0,
-			   gain < margin ? " where latency counts" : "");
+			   always ? "" : " where latency counts");
 }
 
 void add_fetch(Rows &rows, const PlanInputs &in)
@@ -229,16 +231,20 @@ void add_fetch(Rows &rows, const PlanInputs &in)
 	rows.section("fetch or recompute");
 	for (double tokens : {1000.0, 20000.0}) {
 		double bytes = tokens * in.fetch_bytes_per_token;
-		double recompute = in.flops_per_s > 0
-					   ? prefill_ms(tokens, in.parameters, in.flops_per_s)
-					   : prefill_ms(tokens, in.prefill_tokens_per_s);
+		double rate = in.flops_per_s > 0 ? in.flops_per_s / (2 * in.parameters)
+						 : in.prefill_tokens_per_s;
+		DecideInput question;
+		question.tokens = tokens;
+		question.prefill_tokens_per_s = rate;
+		double recompute = decide(question).recompute_s * 1e3;
 
 		rows.add(tokens_text(tokens) + ", recompute", recompute, ms_decimals(recompute),
 			 "ms",
 			 fmt::format("{} MB of KV at {} B a token", grouped(bytes / 1e6),
 				     grouped(in.fetch_bytes_per_token)));
 		for (double GBps : in.fetch_GBps) {
-			double fetch = transfer_ms(bytes, GBps);
+			question.parts[0] = {bytes, GBps * 1e9, 0};
+			double fetch = decide(question).fetch_s * 1e3;
 			rows.add(fmt::format("{}, {:g} GB/s", tokens_text(tokens), GBps), fetch,
 				 ms_decimals(fetch), "ms",
 				 verdict(rounded(fetch, ms_decimals(fetch)), recompute, in.margin));

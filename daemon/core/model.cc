@@ -23,16 +23,6 @@ double transfer_ms(double bytes, double GBps)
 	return bytes / (GBps * 1e9) * 1e3;
 }
 
-double prefill_ms(double tokens, double tokens_per_s)
-{
-	return tokens / tokens_per_s * 1e3;
-}
-
-double prefill_ms(double tokens, double parameters, double flops_per_s)
-{
-	return 2 * parameters * tokens / flops_per_s * 1e3;
-}
-
 double sum(const std::vector<double> &parts)
 {
 	return std::accumulate(parts.begin(), parts.end(), 0.0);

@@ -32,11 +32,8 @@ double rounded(double value, int decimals);
 /* Whole GB from 20 up, tenths below. */
 double rounded_GB(double bytes);
 
-/* Time of a transfer or of a prefill, in ms. */
+/* Time of a transfer, in ms. */
 double transfer_ms(double bytes, double GBps);
-double prefill_ms(double tokens, double tokens_per_s);
-/* The same from the model's size: 2 floating-point operations a parameter and token. */
-double prefill_ms(double tokens, double parameters, double flops_per_s);
 
 /* Mean time of an access by the share that hits the hot tier. */
 struct LatencyModel {
