@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "control.h"
 
+#include "control_line.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,41 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kMaxRanges = 4096;
-
-std::optional<uint32_t> get_u32(const json &in, const char *name)
-{
-	auto it = in.find(name);
-	if (it == in.end() || !it->is_number_unsigned() || it->get<uint64_t>() > UINT32_MAX)
-		return {};
-	return it->get<uint32_t>();
-}
-
-/* 64-bit values travel as decimal strings: JSON numbers lose bits in some readers. */
-std::optional<uint64_t> get_u64_text(const json &in, const char *name)
-{
-	auto it = in.find(name);
-	if (it == in.end() || !it->is_string())
-		return {};
-	const std::string &text = it->get_ref<const std::string &>();
-	char *end = nullptr;
-	errno = 0;
-	uint64_t value = strtoull(text.c_str(), &end, 10);
-	if (text.empty() || !isdigit(static_cast<unsigned char>(text[0])) || *end || errno)
-		return {};
-	return value;
-}
-
-std::string get_text(const json &in, const char *name)
-{
-	auto it = in.find(name);
-	return it != in.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
-uint64_t deadline_of(const json &in)
-{
-	auto ms = get_u32(in, "deadline_ms");
-	return ms ? monotonic_ns() + uint64_t{*ms} * 1000000 : 0;
-}
 
 std::optional<Geometry> get_geometry(const json &in)
 {
@@ -107,58 +74,15 @@ std::optional<std::vector<Extent>> get_ranges(const json &in, const Arena &arena
 	return extents;
 }
 
+void registered(const Answer &answer, const Result<std::shared_ptr<ArenaEntry>> &result)
+{
+	if (!result)
+		return answer.fail(result.error().code, result.error().what);
+	const ArenaOptions &options = (*result)->arena->options;
+	answer.ok({{"arena", options.number}, {"key", std::to_string(options.key)}});
+}
+
 } // namespace
-
-/* Where an answer goes. Copied into callbacks; the peer may be gone by the time it is used. */
-struct Answer {
-	ControlSocket *socket;
-	uint64_t connection;
-	json id;
-
-	void ok(json fields = json::object(), int fd = -1) const
-	{
-		fields["id"] = id;
-		fields["ok"] = true;
-		send(fields, fd);
-	}
-	void fail(int code, const std::string &message, json fields = json::object()) const
-	{
-		const char *name = strerrorname_np(code);
-		fields["id"] = id;
-		fields["error"] = name ? name : "EIO";
-		fields["message"] = message;
-		send(fields);
-	}
-	/* What a client sent may have been cut within a character, and dump() throws on that unless
-	 * told. */
-	void send(const json &fields, int fd = -1) const
-	{
-		socket->reply(connection,
-			      fields.dump(-1, ' ', false, json::error_handler_t::replace), fd);
-	}
-	void registered(const Result<std::shared_ptr<ArenaEntry>> &result) const
-	{
-		if (!result)
-			return fail(result.error().code, result.error().what);
-		const ArenaOptions &options = (*result)->arena->options;
-		ok({{"arena", options.number}, {"key", std::to_string(options.key)}});
-	}
-	void outcome(const Outcome &o) const
-	{
-		if (!o.error)
-			return ok();
-		std::string message = strerror(o.error);
-		if (o.error == EBUSY)
-			message = "no room in memory, or blocks in use: give leases back or park a "
-				  "session";
-		else if (o.error == EIO)
-			message = fmt::format("block {} could not be restored; recompute it",
-					      o.block);
-		else if (o.error == ENODATA)
-			message = fmt::format("block {} was never made", o.block);
-		fail(o.error, message, {{"block", o.block}});
-	}
-};
 
 const Control::OpEntry Control::kOps[] = {
 	{"hello", &Control::op_hello},
@@ -233,7 +157,7 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	if (auto module_id = get_u32(in, "module_arena"))
 		return parts_.registry.claim(
 			peer, *module_id, names_[peer.connection],
-			[answer](const auto &result) { answer.registered(result); });
+			[answer](const auto &result) { registered(answer, result); });
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");
@@ -261,7 +185,7 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]),
 			     std::move(taken[3])},
 			    std::move(options), key,
-			    [answer](const auto &result) { answer.registered(result); });
+			    [answer](const auto &result) { registered(answer, result); });
 }
 
 /* The arena named in the request, where it belongs to this connection; else answers and returns
