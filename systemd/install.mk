@@ -40,13 +40,19 @@ INSTALL_DEV := \
 	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \
 	docs/examples/decode.c:$(DOCDIR)/examples/decode.c:644 \
 	$(call pages,docs/man/*.3)
+# The module's source, as dkms wants it below /usr/src; no part of `make install`.
+DKMSDIR ?= /usr/src/cxl_kv-$(VERSION)
+INSTALL_DKMS := \
+	$(foreach file,$(wildcard kmod/*.[ch]) kmod/Kbuild,$(file):$(DKMSDIR)/$(file):644) \
+	include/uapi/linux/cxl_kv.h:$(DKMSDIR)/include/uapi/linux/cxl_kv.h:644 \
+	$(B)/gen/dkms.conf:$(DKMSDIR)/dkms.conf:644
 INSTALL_ALL := $(INSTALL_DAEMON) $(INSTALL_LIB) $(INSTALL_DEV)
 CONFIG := $(SYSCONFDIR)/cxl-kv/cxl-kvd.toml
 
 part = $(word $(1),$(subst :, ,$(2)))
 install_one = install -D -m $(call part,3,$(1)) $(call part,1,$(1)) $(DESTDIR)$(call part,2,$(1))
 
-.PHONY: install uninstall $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc
+.PHONY: install install-dkms uninstall $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc
 
 # Both depend on the folders above, which may differ from one call to the next.
 $(B)/gen/cxl-kvd.service: systemd/cxl-kvd.service.in
@@ -55,6 +61,14 @@ $(B)/gen/cxl-kvd.service: systemd/cxl-kvd.service.in
 $(B)/gen/cxl_kv.pc: systemd/cxl_kv.pc.in
 	@mkdir -p $(@D)
 	@sed 's|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
+
+$(B)/gen/dkms.conf: kmod/dkms.conf Makefile
+	@mkdir -p $(@D)
+	@sed 's|#MODULE_VERSION#|$(VERSION)|' $< > $@
+
+install-dkms: $(B)/gen/dkms.conf ## the module's source to /usr/src (DKMSDIR), for `dkms add cxl_kv/VERSION`
+	@$(foreach file,$(INSTALL_DKMS),$(call install_one,$(file)) &&) true
+	@echo "module source in $(DESTDIR)$(DKMSDIR); \`dkms install cxl_kv/$(VERSION)\` builds it for the running kernel"
 
 install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX (/usr/local); DESTDIR stages
 	@$(foreach file,$(INSTALL_ALL),$(call install_one,$(file)) &&) true
