@@ -28,7 +28,11 @@ Result<std::unique_ptr<BlockIo>> UringIo::create(uint32_t depth, std::span<const
 
 Result<> UringIo::set_up(std::span<const int> files, std::span<const iovec> buffers)
 {
-	int ret = io_uring_queue_init(depth_, &ring_, 0);
+	/* Completions wait for reap() rather than interrupt the checksum of the one before. */
+	int ret = io_uring_queue_init(depth_, &ring_,
+				      IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+	if (ret == -EINVAL) /* kernels before 5.19 */
+		ret = io_uring_queue_init(depth_, &ring_, 0);
 	if (ret < 0)
 		return ring_error(ret, "io_uring (is kernel.io_uring_disabled set?)");
 	have_ring_ = true;

@@ -2,9 +2,12 @@
 /*
  * The spill store beside fio on the same file with the same I/O size and depth,
  * beside pread + memcpy + CRC32C for single blocks, and beside one file a block,
- * which is what engines' file tiers do. All in one run, taken in turns; what
- * counts are the ratios. CXL_KV_BENCH_DIR says where (default /var/tmp).
+ * which is what engines' file tiers do. All in one run. A virtual disk's speed
+ * changes from second to second: each round measures both, the first of them in
+ * turns, and what counts is the median of the rounds' ratios. CXL_KV_BENCH_DIR
+ * says where (default /var/tmp).
  */
+#include "base/log.h"
 #include "sys/spill_store.h"
 #include "sys/spill_store_disk.h"
 #include "sys/spill_store_file.h"
@@ -32,9 +35,10 @@ constexpr uint32_t kBlockBytes = 64 << 10;
 constexpr uint32_t kExtentBytes = 1 << 20;
 constexpr uint32_t kDepth = 16;
 constexpr uint32_t kBlocks = kExtentBytes / kBlockBytes; /* of an extent */
-constexpr uint64_t kBytes = 1ull << 30;                  /* of a pass */
+constexpr uint64_t kBytes = 512ull << 20;                /* of a pass */
+constexpr uint32_t kBuffers = 2 * kDepth; /* half is filled or verified, half in flight */
 constexpr uint64_t kArena = 1;
-constexpr int kRounds = 5;
+constexpr int kRounds = 9;
 
 struct Rate {
 	double MBps = 0;
@@ -79,7 +83,8 @@ Rate fio(const std::string &path, const char *rw)
 	std::string command = fmt::format(
 		"fio --name=x --filename={} --offset=64M --rw={} --bs={} --iodepth={} --size={} "
 		"--ioengine=io_uring "
-		"--direct=1 --fixedbufs=1 --registerfiles=1 --output-format=json 2>/dev/null",
+		"--direct=1 --fixedbufs=1 --registerfiles=1 --scramble_buffers=0 "
+		"--output-format=json 2>/dev/null",
 		path, rw, kExtentBytes, kDepth, kBytes);
 	FILE *pipe = popen(command.c_str(), "r");
 	std::string text;
@@ -123,8 +128,7 @@ std::unique_ptr<SpillStore> open_store(const std::string &path)
 	options.size_bytes = 4 * kBytes;
 	options.extent_bytes = kExtentBytes;
 	options.queue_depth = kDepth;
-	options.nr_buffers =
-		2 * kDepth; /* one half is filled or verified while the other is in flight */
+	options.nr_buffers = kBuffers;
 	auto store = SpillStore::open(options);
 	if (!store)
 		die(store.error().what);
@@ -199,13 +203,22 @@ Rate store_read(SpillStore &store, const Memory &memory)
 	});
 }
 
-Rate copy_and_checksum(const Memory &memory, std::byte *scratch)
+/*
+ * One memcpy and one CRC32C over the same bytes. What must be copied comes from
+ * or goes to memory that nobody has in a cache; as many buffers as the store has
+ * are on the other side.
+ */
+Rate copy_and_checksum(const Memory &memory, std::byte *buffers, bool out)
 {
 	return measure(kBytes, [&] {
 		uint32_t crc = 0;
-		for (uint64_t i = 0; i < kBytes / kBlockBytes; i++) {
-			memcpy(scratch, memory.block(i), kBlockBytes);
-			crc = disk::crc32c(crc, {scratch, kBlockBytes});
+		for (uint64_t i = 0; i < kBytes / kExtentBytes; i++) {
+			std::byte *buffer = buffers + i % kBuffers * kExtentBytes;
+			if (out)
+				memcpy(buffer, memory.extent(i), kExtentBytes);
+			crc = disk::crc32c(crc, {buffer, kExtentBytes});
+			if (!out)
+				memcpy(memory.extent(i), buffer, kExtentBytes);
 		}
 		/* The value is used, so that it is computed. */
 		if (crc == 1)
@@ -285,23 +298,73 @@ Rate file_per_block(const std::string &directory, const Memory &memory, bool wri
 	});
 }
 
-Rate best(const std::vector<Rate> &rates)
+double median(std::vector<double> values)
 {
-	Rate out = rates[0];
-	for (const Rate &r : rates) {
-		out.MBps = std::max(out.MBps, r.MBps);
-		out.cpu_s_per_GiB = std::min(out.cpu_s_per_GiB, r.cpu_s_per_GiB);
-	}
-	return out;
+	return percentile(values, 0.5);
 }
 
-void print_pair(const char *what, const Rate &ours, const Rate &theirs, const Rate &extra)
+/* Store, fio, and the memcpy and CRC32C that fio does not do, round by round. */
+struct Comparison {
+	const char *what = "";
+	std::vector<double> ours_MBps, fio_MBps, speed, ours_cpu, allowed_cpu, cpu;
+
+	void add(const Rate &ours, const Rate &theirs, const Rate &extra)
+	{
+		double allowed = theirs.cpu_s_per_GiB + extra.cpu_s_per_GiB;
+		ours_MBps.push_back(ours.MBps);
+		fio_MBps.push_back(theirs.MBps);
+		speed.push_back(ours.MBps / theirs.MBps);
+		ours_cpu.push_back(ours.cpu_s_per_GiB);
+		allowed_cpu.push_back(allowed);
+		cpu.push_back(ours.cpu_s_per_GiB / allowed);
+	}
+	void print() const
+	{
+		std::vector<double> sorted = speed;
+		double low = percentile(sorted, 0.25), high = percentile(sorted, 0.75);
+		fmt::print("{:<6} store {:6.0f} MB/s   fio {:6.0f} MB/s   ratio {:.3f} (quartiles "
+			   "{:.3f} to {:.3f})\n",
+			   what, median(ours_MBps), median(fio_MBps), median(speed), low, high);
+		fmt::print("{:<6} CPU s/GiB: store {:.3f}   fio+memcpy+crc {:.3f}   ratio {:.2f}\n",
+			   "", median(ours_cpu), median(allowed_cpu), median(cpu));
+	}
+};
+
+struct Round {
+	Rate our_write, our_read, fio_write, fio_read;
+};
+
+Round run_round(const std::string &path, const Memory &memory, bool fio_first)
 {
-	double allowed = theirs.cpu_s_per_GiB + extra.cpu_s_per_GiB;
-	fmt::print("{:<8} store {:6.0f} MB/s   fio {:6.0f} MB/s   ratio {:.3f}   "
-		   "CPU s/GiB {:.3f} of fio+memcpy+crc {:.3f}   ratio {:.2f}\n",
-		   what, ours.MBps, theirs.MBps, ours.MBps / theirs.MBps, ours.cpu_s_per_GiB,
-		   allowed, ours.cpu_s_per_GiB / allowed);
+	Round round;
+	auto run_fio = [&] {
+		round.fio_write = fio(path, "write");
+		round.fio_read = fio(path, "read");
+	};
+
+	if (fio_first)
+		run_fio();
+	{
+		auto store = open_store(path);
+		round.our_write = store_write(*store, memory, 1);
+		round.our_read = store_read(*store, memory);
+	}
+	if (!fio_first)
+		run_fio();
+	return round;
+}
+
+/* Beside the store's speed in the same run. */
+void compare_files(const std::string &directory, const Memory &memory, const Comparison &writes,
+		   const Comparison &reads)
+{
+	std::filesystem::create_directory(directory);
+	Rate file_w = file_per_block(directory, memory, true),
+	     file_r = file_per_block(directory, memory, false);
+	fmt::print("file a block: write {:.0f} MB/s, store {:.2f} times that; read {:.0f} MB/s, "
+		   "store {:.2f} times that\n",
+		   file_w.MBps, median(writes.ours_MBps) / file_w.MBps, file_r.MBps,
+		   median(reads.ours_MBps) / file_r.MBps);
 }
 
 } // namespace
@@ -313,40 +376,39 @@ int main()
 		std::string(base ? base : "/var/tmp") + "/cxl-kv-store-bench-XXXXXX";
 	if (!mkdtemp(directory.data()))
 		die("no scratch directory; set CXL_KV_BENCH_DIR");
+	set_log_level(Level::Warning);
 	std::string path = directory + "/spill";
 	Memory memory;
-	AlignedBuffer scratch = aligned_buffer(kBlockBytes);
-	std::vector<Rate> fio_w, fio_r, our_w, our_r, extra;
+	AlignedBuffer buffers = aligned_buffer(size_t{kBuffers} * kExtentBytes);
+	memset(buffers.get(), 1, size_t{kBuffers} * kExtentBytes);
+	Comparison writes{}, reads{};
 
-	for (int round = 0; round < kRounds; round++) {
-		/* The first pass over a new file pays for its blocks; all of them are written
-		 * before the first count. */
-		{
-			auto store = open_store(path);
-			for (uint32_t i = 0; round == 0 && i < 3; i++)
-				store_write(*store, memory, i);
-			our_w.push_back(store_write(*store, memory, 7));
-			our_r.push_back(store_read(*store, memory));
-			if (round == kRounds - 1)
-				single_blocks(*store, path, memory);
-		}
-		extra.push_back(copy_and_checksum(memory, scratch.get()));
-		fio_w.push_back(fio(path, "write"));
-		fio_r.push_back(fio(path, "read"));
+	writes.what = "write";
+	reads.what = "read";
+
+	/* The first pass over a new file pays for its blocks: all of it is written first. */
+	{
+		auto store = open_store(path);
+		for (uint32_t i = 0; i < 5; i++)
+			store_write(*store, memory, i);
 	}
-	fmt::print("1 MiB extents, depth {}, {} MiB a pass, best of {}:\n", kDepth, kBytes >> 20,
-		   kRounds);
-	print_pair("write", best(our_w), best(fio_w), best(extra));
-	print_pair("read", best(our_r), best(fio_r), best(extra));
-
-	std::string files = directory + "/blocks";
-	std::filesystem::create_directory(files);
-	Rate file_w = file_per_block(files, memory, true),
-	     file_r = file_per_block(files, memory, false);
-	fmt::print("file a block: write {:.0f} MB/s, store {:.2f} times that; read {:.0f} MB/s, "
-		   "store {:.2f} times that\n",
-		   file_w.MBps, best(our_w).MBps / file_w.MBps, file_r.MBps,
-		   best(our_r).MBps / file_r.MBps);
+	for (int i = 0; i < kRounds; i++) {
+		Round round = run_round(path, memory, i % 2);
+		writes.add(round.our_write, round.fio_write,
+			   copy_and_checksum(memory, buffers.get(), true));
+		reads.add(round.our_read, round.fio_read,
+			  copy_and_checksum(memory, buffers.get(), false));
+	}
+	fmt::print("1 MiB extents, depth {}, {} MiB a pass, medians of {} rounds:\n", kDepth,
+		   kBytes >> 20, kRounds);
+	writes.print();
+	reads.print();
+	{
+		auto store = open_store(path);
+		store_write(*store, memory, 1);
+		single_blocks(*store, path, memory);
+	}
+	compare_files(directory + "/blocks", memory, writes, reads);
 	std::filesystem::remove_all(directory);
 	return 0;
 }
