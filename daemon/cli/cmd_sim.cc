@@ -2,11 +2,15 @@
 /* cxl-kv sim: traces through the policy and its rivals. Needs no daemon. */
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "cli/control_client.h"
 #include "sim/run.h"
 #include "sim/trace_file.h"
 
 #include <charconv>
+#include <chrono>
+#include <fmt/format.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace cxlkv {
@@ -51,26 +55,58 @@ std::string parse_numbers(const std::string &text, double low, double high, std:
 	return "";
 }
 
-std::string take_latency(const std::string &text, SimOptions &options)
+ThreeTiers own_tiers(double hot_ns, double warm_ns, double cold_ns, const std::string &source)
+{
+	ThreeTiers tiers;
+	tiers.source = fmt::format("{}: {:.0f}, {:.0f}, {:.0f} ns; warm {:g} times as large as hot",
+				   source, hot_ns, warm_ns, cold_ns, tiers.warm_ratio);
+	tiers.latency = {hot_ns, warm_ns, cold_ns, tiers.latency.cold_share};
+	tiers.paper_split = false;
+	return tiers;
+}
+
+std::string take_latencies(const std::string &text, SimOptions &options)
 {
 	std::vector<double> ns;
 	std::string wrong = parse_numbers(text, 0, 1e12, ns);
 	if (!wrong.empty() || ns.size() != 3)
 		return "three numbers: ns of hot, warm and cold";
-	ThreeTiers tiers = options.tiers.value_or(ThreeTiers{});
-	tiers.latency = {ns[0], ns[1], ns[2], tiers.latency.cold_share};
-	tiers.paper_split = false;
-	options.tiers = tiers;
+	options.tiers = own_tiers(ns[0], ns[1], ns[2], "latencies as given");
 	return "";
 }
 
+/* What `cxl-kv bench` measured: the fastest node of a tier, the median read of a block. */
+std::string take_measured(const std::string &path, SimOptions &options)
+{
+	std::ifstream file(path);
+	auto figures = nlohmann::json::parse(file, nullptr, false);
+	if (!figures.is_object())
+		return "a file that `cxl-kv bench -o` wrote";
+	double ns[3] = {0, 0, real_at(figures, "/cold/block_read_p50_ns")};
+	for (const auto &node : figures.value("nodes", nlohmann::json::array())) {
+		double &best = ns[text_at(node, "/tier") == "warm"];
+		double read = real_at(node, "/read_ns");
+		best = best > 0 ? std::min(best, read) : read;
+	}
+	static const char *const names[] = {"hot", "warm", "cold"};
+	for (int i = 0; i < 3; i++)
+		if (!(ns[i] > 0))
+			return fmt::format("figures of three tiers, and {} was not measured on "
+					   "this host; give --latencies instead",
+					   names[i]);
+	options.tiers = own_tiers(ns[0], ns[1], ns[2], "latencies as measured");
+	return "";
+}
+
+/* For people, and only when it takes long. */
 Progress progress_bar(bool quiet)
 {
+	using Clock = std::chrono::steady_clock;
 	if (quiet || !isatty(STDERR_FILENO))
 		return [](double) {};
-	return [last = -1](double share) mutable {
+	return [last = -1, begin = Clock::now()](double share) mutable {
 		int percent = static_cast<int>(share * 100);
-		if (percent == last)
+		if (percent == last || Clock::now() - begin < std::chrono::seconds(2))
 			return;
 		last = percent;
 		std::string bar(static_cast<size_t>(percent / 4), '#');
@@ -117,8 +153,8 @@ int print(const SimResult &result, const SimOptions &options)
 			   : options.csv ? to_csv(result)
 					 : to_table(result) + gap_summary(result);
 	fputs(text.c_str(), stdout);
-	if (result.three_tier && !options.json && !options.csv)
-		puts("# ns: a latency model, not a measurement");
+	if (result.tiers && !options.json && !options.csv)
+		fmt::print("# ns: a model of the access, {}\n", result.tiers->source);
 	if (options.svg.empty())
 		return kExitOk;
 	std::ofstream file(options.svg);
@@ -222,8 +258,12 @@ int cmd_sim(int argc, char **argv)
 		  "also the latency of hot, warm and cold, by the paper's model");
 	args.check(
 		0, "latencies", "HOT,WARM,COLD",
-		[&](const std::string &text) { return take_latency(text, options); },
+		[&](const std::string &text) { return take_latencies(text, options); },
 		"three tiers with ns of your own, warm four times as large as hot");
+	args.check(
+		0, "measured", "FILE",
+		[&](const std::string &text) { return take_measured(text, options); },
+		"the same with what `cxl-kv bench -o FILE` measured");
 	args.text(0, "svg", "FILE", options.svg, "plot hit against capacity");
 	args.flag(0, "csv", options.csv, "print CSV");
 	args.flag('j', "json", options.json, "print JSON");

@@ -39,18 +39,29 @@ private:
 	std::vector<uint32_t> nr_;
 };
 
-/* H2O: all the attention that a block ever got. */
-class MassSum : public AttScore {
+/* H2O: half of the budget for the blocks before the current one, half by all the attention ever
+ * got. */
+class HeavyHitters : public AttScore {
 public:
-	explicit MassSum(const AttGroup &group) : sum_(group.nr_blocks) {}
-	void step(uint32_t, std::span<const float> mass, std::span<const uint32_t>) override
+	explicit HeavyHitters(const AttGroup &group)
+	    : group_(group), nr_recent_(group.budget / 2), sum_(group.nr_blocks)
 	{
+	}
+	void step(uint32_t step, std::span<const float> mass, std::span<const uint32_t>) override
+	{
+		current_ = step / group_.tokens_per_block;
 		for (size_t b = 0; b < mass.size(); b++)
 			sum_[b] += mass[b];
 	}
-	[[nodiscard]] double score(uint32_t block) const override { return sum_[block]; }
+	[[nodiscard]] double score(uint32_t block) const override
+	{
+		bool recent = block % group_.per_head + nr_recent_ >= current_;
+		return sum_[block] + (recent ? 1e9 : 0);
+	}
 
 private:
+	const AttGroup group_;
+	uint32_t nr_recent_, current_ = 0;
 	std::vector<double> sum_;
 };
 
@@ -162,14 +173,14 @@ const std::vector<AttPolicy> &att_policies()
 		{"ema:0.05+head", "half-life 14 steps", Head, 0, true, make_ema<50>, nullptr},
 		{"ema:0.05+pool", "the same, one budget a layer", Pool, 0, true, make_ema<50>,
 		 nullptr},
-		{"h2o+head", "H2O: accumulated mass, first block kept", Head, 1, true,
-		 make<MassSum>, nullptr},
+		{"h2o+head", "H2O: accumulated mass and the last blocks", Head, 1, true,
+		 make<HeavyHitters>, nullptr},
 		{"sink+window", "the first block and the last ones", Head, 1, true, make<Position>,
 		 nullptr},
 		{"pyramid+head", "PyramidKV-like: H2O, early layers get more", Head, 1, true,
-		 make<MassSum>, pyramid},
-		{"ada+pool", "Ada-KV-like: H2O, one budget a layer", Pool, 1, true, make<MassSum>,
-		 nullptr},
+		 make<HeavyHitters>, pyramid},
+		{"ada+pool", "Ada-KV-like: H2O, one budget a layer", Pool, 1, true,
+		 make<HeavyHitters>, nullptr},
 		{"opt+head", "Belady, knows the future", Head, 0, false, make<NextAccess>, nullptr},
 		{"opt+pool", "Belady, one budget a layer", Pool, 0, false, make<NextAccess>,
 		 nullptr},

@@ -30,6 +30,8 @@ public:
 struct AttGroup {
 	uint32_t nr_blocks; /* of all heads of the group */
 	uint32_t per_head;
+	uint32_t tokens_per_block;
+	uint32_t budget; /* of a head, blocks */
 	/* Step of the first access of a block after a step; only OPT gets it. */
 	std::function<uint32_t(uint32_t block, uint32_t step)> next_access;
 };

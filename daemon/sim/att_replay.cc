@@ -27,7 +27,11 @@ public:
 
 	void run(AttHits &hits)
 	{
-		AttGroup group{nr_blocks_, trace_.blocks, {}};
+		AttGroup group{nr_blocks_,
+			       trace_.blocks,
+			       trace_.tokens_per_block,
+			       budget_ * trace_.blocks / nr_blocks_,
+			       {}};
 		if (!policy_.online) {
 			foresee();
 			group.next_access = [this](uint32_t block, uint32_t step) {

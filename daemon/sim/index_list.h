@@ -30,6 +30,13 @@ public:
 		return block < nr_blocks_ ? block : none;
 	}
 
+	/* The block of the same list that was pushed next after it, or none. */
+	[[nodiscard]] uint32_t newer(uint32_t block) const
+	{
+		uint32_t next = prev_[block];
+		return next < nr_blocks_ ? next : none;
+	}
+
 	void push(uint8_t list, uint32_t block)
 	{
 		uint32_t head = nr_blocks_ + list;

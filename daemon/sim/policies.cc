@@ -8,6 +8,7 @@ const std::vector<CachePolicy> &cache_policies()
 	using S = const CacheSetup &;
 	static const std::vector<CachePolicy> policies = {
 		{"adaptive", "the default", true, [](S s) { return make_adaptive(s); }},
+		{"paper", "(1 - ema) * decay", true, [](S s) { return make_paper(s); }},
 		{"lru", "least recently used", true, [](S s) { return make_lru(s, false); }},
 		{"lru_leaf", "LRU, a prefix from its tail", true,
 		 [](S s) { return make_lru(s, true); }},

@@ -33,7 +33,7 @@ std::unique_ptr<Cache> make_two_queue(const CacheSetup &setup);
 std::unique_ptr<Cache> make_lfu(const CacheSetup &setup);
 std::unique_ptr<Cache> make_gdsf(const CacheSetup &setup);
 std::unique_ptr<Cache> make_lrfu(const CacheSetup &setup, double alpha);
-std::unique_ptr<Cache> make_paper(const CacheSetup &setup, double alpha, double decay_requests);
+std::unique_ptr<Cache> make_paper(const CacheSetup &setup);
 std::unique_ptr<Cache> make_belady(const CacheSetup &setup);
 std::unique_ptr<Cache> make_adaptive(const CacheSetup &setup);
 

@@ -27,7 +27,7 @@ private:
 	}
 };
 
-/* progress(done accesses) now and then. */
+/* progress(accesses done since the last call) now and then, and at the end. */
 Hits replay(const BlockTrace &trace, Cache &cache,
 	    const std::function<void(uint64_t)> &progress = {});
 

@@ -10,19 +10,24 @@ namespace cxlkv::sim {
 
 namespace {
 
+/* Points between LRU and OPT from which on a policy has room to show what it can. */
+constexpr double wide_gap = 10;
+
 std::string columns_of(const SimResult &result)
 {
-	std::string text = result.attention ? "hit % / recall % / blocks fetched per head and step"
-					    : "block hit % / prefix hit %";
-	return result.three_tier ? text + " / ns" : text;
+	std::string text = result.attention
+				   ? "hit % / recall % / blocks fetched per head and step"
+				   : "block hit % / prefix hit % / blocks fetched per request";
+	return result.tiers ? text + " / ns" : text;
 }
 
 std::string cell_text(const SimResult &result, const Cell &cell)
 {
-	std::string text = result.attention ? fmt::format("{:.1f}/{:.1f}/{:.2f}", cell.hit,
-							  cell.useful, cell.fetched)
-					    : fmt::format("{:.2f}/{:.2f}", cell.hit, cell.useful);
-	return result.three_tier ? text + fmt::format("/{:.0f}", cell.ns) : text;
+	std::string text =
+		result.attention
+			? fmt::format("{:.1f}/{:.1f}/{:.2f}", cell.hit, cell.useful, cell.fetched)
+			: fmt::format("{:.2f}/{:.2f}/{:.1f}", cell.hit, cell.useful, cell.fetched);
+	return result.tiers ? text + fmt::format("/{:.0f}", cell.ns) : text;
 }
 
 const Row *find(const SimResult &result, const std::string &policy)
@@ -38,8 +43,8 @@ const Row *find(const SimResult &result, const std::string &policy)
 std::string to_table(const SimResult &result)
 {
 	std::string text = fmt::format("# {}\n# {}\n", result.trace, columns_of(result));
-	size_t width = result.attention ? 17 : 13;
-	if (result.three_tier)
+	size_t width = 17;
+	if (result.tiers)
 		width += 7;
 	text += fmt::format("{:<18}", "policy");
 	for (double capacity : result.capacities)
@@ -59,16 +64,16 @@ std::string to_csv(const SimResult &result)
 	std::string text =
 		result.attention
 			? "policy,budget_percent,hit_percent,recall_percent,fetched_per_head_step"
-			: "policy,capacity_percent,block_hit_percent,prefix_hit_percent";
-	text += result.three_tier ? ",ns\n" : "\n";
+			: "policy,capacity_percent,block_hit_percent,prefix_hit_percent,fetched_"
+			  "per_request";
+	text += result.tiers ? ",ns\n" : "\n";
 	for (const Row &row : result.rows)
 		for (size_t i = 0; i < row.cells.size(); i++) {
 			const Cell &cell = row.cells[i];
-			text += fmt::format("{},{:g},{:.4f},{:.4f}", row.policy,
-					    result.capacities[i], cell.hit, cell.useful);
-			if (result.attention)
-				text += fmt::format(",{:.4f}", cell.fetched);
-			if (result.three_tier)
+			text += fmt::format("{},{:g},{:.4f},{:.4f},{:.4f}", row.policy,
+					    result.capacities[i], cell.hit, cell.useful,
+					    cell.fetched);
+			if (result.tiers)
 				text += fmt::format(",{:.1f}", cell.ns);
 			text += '\n';
 		}
@@ -86,40 +91,56 @@ std::string to_json(const SimResult &result)
 					      {"hit_percent", cell.hit}};
 			one[result.attention ? "recall_percent" : "prefix_hit_percent"] =
 				cell.useful;
-			if (result.attention)
-				one["fetched_per_head_step"] = cell.fetched;
-			if (result.three_tier)
+			one[result.attention ? "fetched_per_head_step" : "fetched_per_request"] =
+				cell.fetched;
+			if (result.tiers)
 				one["ns"] = cell.ns;
 			cells.push_back(one);
 		}
 		rows.push_back({{"policy", row.policy}, {"online", row.online}, {"cells", cells}});
 	}
-	return nlohmann::json({{"trace", result.trace}, {"policies", rows}}).dump(2) + "\n";
+	nlohmann::json out = {{"trace", result.trace}, {"policies", rows}};
+	if (result.tiers)
+		out["latencies"] = {{"source", result.tiers->source},
+				    {"hot_ns", result.tiers->latency.hot_ns},
+				    {"warm_ns", result.tiers->latency.warm_ns},
+				    {"cold_ns", result.tiers->latency.cold_ns}};
+	return out.dump(2) + "\n";
 }
 
 std::string gap_summary(const SimResult &result)
 {
 	const Row *adaptive = find(result, "adaptive");
+	const Row *lru = find(result, result.attention ? "lru+head" : "lru");
 	const Row *opt = find(result, result.attention ? "opt+pool" : "opt");
-	if (!adaptive || !opt || result.rows.size() < 3)
+	if (!adaptive || !lru || !opt)
 		return "";
-	std::string text = fmt::format("{:<18}", "gap to OPT closed");
-	double above = 0;
+	std::string text;
+	double above = 0, nr_wide = 0;
 	for (size_t i = 0; i < result.capacities.size(); i++) {
-		double best = 0;
 		auto value = [&](const Row &row) {
 			return result.attention ? row.cells[i].hit : row.cells[i].useful;
 		};
+		const Row *best = lru;
 		for (const Row &row : result.rows)
-			if (row.online && row.policy != "adaptive")
-				best = std::max(best, value(row));
-		double gap = value(*opt) - best, ours = value(*adaptive) - best;
-		above += ours / static_cast<double>(result.capacities.size());
-		text += gap > 0.05 ? fmt::format(" {:g} %: {:.0f} %;", result.capacities[i],
-						 100 * ours / gap)
-				   : fmt::format(" {:g} %: -;", result.capacities[i]);
+			if (row.online && &row != adaptive && value(row) > value(*best))
+				best = &row;
+		double gap = value(*opt) - value(*best), ours = value(*adaptive) - value(*best);
+		bool wide = value(*opt) - value(*lru) > wide_gap;
+		text += fmt::format("# {:>5g} %: adaptive {:+.2f} points to the best other ({})",
+				    result.capacities[i], ours, best->policy);
+		if (gap > 0.05)
+			text += fmt::format(", {:.0f} % of the gap to OPT closed",
+					    100 * ours / gap);
+		text += wide ? " *\n" : "\n";
+		above += wide ? ours : 0;
+		nr_wide += wide;
 	}
-	return text + fmt::format(" above the best other: {:.2f} points on average\n", above);
+	if (nr_wide)
+		text += fmt::format("# * OPT is more than {:g} points above LRU; there adaptive is "
+				    "{:+.2f} on average\n",
+				    wide_gap, above / nr_wide);
+	return text;
 }
 
 } // namespace cxlkv::sim

@@ -17,16 +17,71 @@ uint32_t blocks_of(const BlockTrace &trace, double percent)
 		std::clamp(percent / 100 * trace.nr_unique(), 1.0, double(trace.nr_unique())));
 }
 
-/* hit(factor): hit share with factor times the capacity. */
-template <typename Hit> double latency(const ThreeTiers &tiers, Hit hit)
+/* hot: share of hits; hit(factor): the same with factor times the capacity. */
+template <typename Hit> double latency(const ThreeTiers &tiers, double hot, Hit hit)
 {
-	double hot = hit(1);
 	if (tiers.paper_split)
 		return tiers.latency.effective_ns(hot);
 	double warm = std::max(0.0, hit(1 + tiers.warm_ratio) - hot);
 	LatencyModel latency = tiers.latency;
 	latency.cold_share = hot < 1 ? 1 - warm / (1 - hot) : 0;
 	return latency.effective_ns(hot);
+}
+
+/* Replays for a cell. */
+uint64_t nr_replays(const std::optional<ThreeTiers> &tiers)
+{
+	return tiers && !tiers->paper_split ? 2 : 1;
+}
+
+Cell run_cell(const BlockTrace &trace, const CachePolicy &policy, double percent,
+	      const std::optional<ThreeTiers> &tiers, Meter &meter)
+{
+	auto run = [&](double factor) {
+		auto cache = policy.make({trace, blocks_of(trace, percent * factor)});
+		return replay(trace, *cache, [&](uint64_t accesses) { meter.add(accesses); });
+	};
+	Hits hits = run(1);
+	Cell cell{hits.block_percent(), hits.prefix_percent(),
+		  double(hits.nr_accesses - hits.nr_block_hits) / trace.nr_requests(), 0};
+	if (tiers)
+		cell.ns = latency(*tiers, cell.useful / 100, [&](double factor) {
+			return run(factor).prefix_percent() / 100;
+		});
+	return cell;
+}
+
+Cell run_cell(const std::vector<AttTrace> &traces, const AttPolicy &policy, const Access &access,
+	      double percent, const std::optional<ThreeTiers> &tiers, Meter &meter)
+{
+	auto run = [&](double factor) {
+		AttHits hits;
+		for (const AttTrace &trace : traces) {
+			double budget = std::min(1.0, percent / 100 * factor);
+			replay_att(trace, policy, access, budget, hits);
+			meter.add(1);
+		}
+		return hits;
+	};
+	AttHits hits = run(1);
+	Cell cell{hits.hit_percent(), hits.recall_percent(), hits.fetched_per_head_step(), 0};
+	if (tiers)
+		cell.ns = latency(*tiers, cell.hit / 100,
+				  [&](double factor) { return run(factor).hit_percent() / 100; });
+	return cell;
+}
+
+/* A row a policy, a cell a capacity. */
+template <typename Policy, typename Run>
+void fill(SimResult &result, const std::vector<const Policy *> &policies, Run run)
+{
+	size_t nr = result.capacities.size();
+	for (const Policy *policy : policies)
+		result.rows.push_back({policy->name, policy->online, std::vector<Cell>(nr)});
+	run_jobs(policies.size() * nr, [&](size_t i) {
+		result.rows[i / nr].cells[i % nr] =
+			run(*policies[i / nr], result.capacities[i % nr]);
+	});
 }
 
 } // namespace
@@ -39,32 +94,12 @@ SimResult run_blocks(const BlockTrace &trace, const std::vector<const CachePolic
 	result.trace = fmt::format("{} requests, {} accesses, {} distinct blocks",
 				   trace.nr_requests(), trace.nr_accesses(), trace.nr_unique());
 	result.capacities = capacities;
-	result.three_tier = tiers.has_value();
-	double done = 0, all = static_cast<double>(policies.size() * capacities.size());
-	for (const CachePolicy *policy : policies) {
-		Row row{policy->name, policy->online, {}};
-		for (double percent : capacities) {
-			auto run = [&](double factor) {
-				auto cache =
-					policy->make({trace, blocks_of(trace, percent * factor)});
-				return replay(trace, *cache, [&](uint64_t accesses) {
-					progress((done +
-						  double(accesses) / double(trace.nr_accesses())) /
-						 all);
-				});
-			};
-			Hits hits = run(1);
-			Cell cell{hits.block_percent(), hits.prefix_percent(), 0, 0};
-			if (tiers)
-				cell.ns = latency(*tiers, [&](double factor) {
-					return (factor == 1 ? hits : run(factor)).prefix_percent() /
-					       100;
-				});
-			row.cells.push_back(cell);
-			progress(++done / all);
-		}
-		result.rows.push_back(std::move(row));
-	}
+	result.tiers = tiers;
+	Meter meter(policies.size() * capacities.size() * trace.nr_accesses() * nr_replays(tiers),
+		    progress);
+	fill(result, policies, [&](const CachePolicy &policy, double percent) {
+		return run_cell(trace, policy, percent, tiers, meter);
+	});
 	return result;
 }
 
@@ -78,35 +113,12 @@ SimResult run_att(const std::vector<AttTrace> &traces,
 				   access.top ? fmt::format("top:{}", access.top)
 					      : fmt::format("thr:{:g}", access.threshold));
 	result.attention = true;
-	result.three_tier = tiers.has_value();
 	result.capacities = budgets;
-	double done = 0,
-	       all = static_cast<double>(policies.size() * budgets.size() * traces.size());
-	for (const AttPolicy *policy : policies) {
-		Row row{policy->name, policy->online, {}};
-		for (double percent : budgets) {
-			auto run = [&](double factor) {
-				AttHits hits;
-				for (const AttTrace &trace : traces) {
-					double budget = std::min(1.0, percent / 100 * factor);
-					replay_att(trace, *policy, access, budget, hits);
-					if (factor == 1)
-						progress(++done / all);
-				}
-				return hits;
-			};
-			AttHits hits = run(1);
-			Cell cell{hits.hit_percent(), hits.recall_percent(),
-				  hits.fetched_per_head_step(), 0};
-			if (tiers)
-				cell.ns = latency(*tiers, [&](double factor) {
-					return (factor == 1 ? hits : run(factor)).hit_percent() /
-					       100;
-				});
-			row.cells.push_back(cell);
-		}
-		result.rows.push_back(std::move(row));
-	}
+	result.tiers = tiers;
+	Meter meter(policies.size() * budgets.size() * traces.size() * nr_replays(tiers), progress);
+	fill(result, policies, [&](const AttPolicy &policy, double percent) {
+		return run_cell(traces, policy, access, percent, tiers, meter);
+	});
 	return result;
 }
 

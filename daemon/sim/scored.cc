@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Policies that evict the lowest score: LFU, GDSF, LRFU, and the paper's formula. */
+/* Policies that evict the lowest score: LFU, GDSF and LRFU. */
 #include "sim/policies.h"
 
 #include "core/score.h"

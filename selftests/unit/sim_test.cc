@@ -199,6 +199,61 @@ TEST(Policies, AttentionThatStaysIsHitAndThatMovesIsFetched)
 	}
 }
 
+TEST(Policies, H2oKeepsHeavyHittersAndTheLastBlocks)
+{
+	/* One head, 16 blocks of 2 tokens. Block 1 has all the mass up to step 15; then what is
+	 * read are the last three blocks. A budget of 6 holds both. */
+	std::string bytes = att_bytes({magic, 1, 1, 32, 16, 2}, 32 * 16, 0);
+	for (size_t t = 0; t < 32; t++)
+		for (size_t back = 0; back < 3; back++)
+			bytes[24 + t * 16 + (t < 16 ? std::min<size_t>(1, t / 2) : t / 2 - back)] =
+				'\xb4';
+	for (size_t t = 28; t < 32; t++)
+		bytes[24 + t * 16 + 1] = '\xb4';
+	auto trace = AttTrace::parse(bytes);
+	ASSERT_TRUE(trace);
+	AttHits hits;
+	replay_att(*trace, *find_att_policy("h2o+head"), Access{}, 6. / 16, hits);
+	EXPECT_EQ(hits.nr_hits, hits.nr_accesses);
+	AttHits window;
+	replay_att(*trace, *find_att_policy("sink+window"), Access{}, 6. / 16, window);
+	EXPECT_EQ(window.nr_accesses - window.nr_hits, 4u) << "block 1 is not of the window";
+}
+
+TEST(Policies, PaperIsLruWhereScoresHaveFaded)
+{
+	/* Block 0 is used in each of the first 40 requests, then not for 300: it is the oldest. */
+	std::string text;
+	for (int i = 0; i < 40; i++)
+		text += std::to_string(i) + " 0\n";
+	for (int i = 0; i < 300; i++)
+		text += std::to_string(40 + i) + " " + std::to_string(1 + i % 4) + "\n";
+	BlockTrace trace = trace_of(text);
+	EXPECT_EQ(run(trace, "paper", 4).nr_block_hits, run(trace, "lru", 4).nr_block_hits);
+	/* A score that is fresh keeps a block that is older than another. */
+	text.clear();
+	for (int i = 0; i < 20; i++)
+		text += std::to_string(i) + " 1\n";
+	BlockTrace hot = trace_of(text + "20 2\n21 3\n22 1\n");
+	EXPECT_EQ(run(hot, "paper", 2).nr_block_hits, 20u);
+	EXPECT_EQ(run(hot, "lru", 2).nr_block_hits, 19u);
+}
+
+TEST(Report, LatenciesOfOnesOwnUseWhatAWarmTierWouldHold)
+{
+	std::string text;
+	for (int i = 0; i < 40; i++)
+		text += std::to_string(i) + " " + std::to_string(i % 4) + "\n";
+	BlockTrace loop = trace_of(text);
+	ThreeTiers tiers;
+	tiers.latency = {100, 200, 10000, 0.1};
+	tiers.paper_split = false;
+	/* One block hot, four more warm: but for the first round all is warm. */
+	SimResult result = run_blocks(loop, {find_cache_policy("lru")}, {25}, tiers, [](double) {});
+	EXPECT_NEAR(result.rows[0].cells[0].ns, 0.9 * 200 + 0.1 * 10000, 1e-6);
+	EXPECT_NE(to_json(result).find("\"cold_ns\": 10000"), std::string::npos);
+}
+
 TEST(Report, EveryFormHasEveryFigure)
 {
 	SimResult result;
@@ -206,14 +261,16 @@ TEST(Report, EveryFormHasEveryFigure)
 	result.capacities = {1, 10};
 	for (const char *name : {"adaptive", "lru", "opt"})
 		result.rows.push_back(
-			{name, std::string(name) != "opt", {{11, 12, 0, 0}, {31, 32, 0, 0}}});
+			{name, std::string(name) != "opt", {{11, 12, 7, 0}, {31, 32, 5, 0}}});
 	result.rows[0].cells[1].useful = 33;
 	result.rows[2].cells[1].useful = 34;
-	EXPECT_NE(to_table(result).find("31.00/33.00"), std::string::npos);
-	EXPECT_NE(to_csv(result).find("adaptive,10,31.0000,33.0000\n"), std::string::npos);
+	EXPECT_NE(to_table(result).find("31.00/33.00/5.0"), std::string::npos);
+	EXPECT_NE(to_csv(result).find("adaptive,10,31.0000,33.0000,5.0000\n"), std::string::npos);
 	EXPECT_NE(to_json(result).find("\"prefix_hit_percent\": 33.0"), std::string::npos);
 	EXPECT_NE(to_svg(result).find("a &amp; b"), std::string::npos);
-	EXPECT_NE(gap_summary(result).find("10 %: 50 %"), std::string::npos);
+	EXPECT_NE(gap_summary(result).find(
+			  "+1.00 points to the best other (lru), 50 % of the gap to OPT closed"),
+		  std::string::npos);
 }
 
 /* ---- against the tables of the real traces ---- */
@@ -235,6 +292,7 @@ const TableRow conversation[] = {
 	{"arc", 1, {5.40, 7.31, 13.11, 22.41, 28.23, 34.46}},
 	{"arc_leaf", 1, {5.40, 7.31, 13.44, 22.46, 28.28, 34.46}},
 	{"s3fifo", 1, {6.08, 8.30, 14.54, 20.45, 28.12, 34.13}},
+	{"paper", 0.2, {4.43, 5.58, 12.82, 21.66, 29.06, 34.48}},
 	{"2q", 1, {5.54, 7.82, 12.30, 19.91, 27.75, 32.98}},
 };
 
