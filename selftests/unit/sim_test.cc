@@ -222,12 +222,13 @@ TEST(Policies, H2oKeepsHeavyHittersAndTheLastBlocks)
 
 TEST(Policies, PaperIsLruWhereScoresHaveFaded)
 {
-	/* Block 0 is used in each of the first 40 requests, then not for 300: it is the oldest. */
+	/* Block 0 is used in 40 requests, then block 1 until that has faded, then 1 to 4 in turn.
+	 */
 	std::string text;
-	for (int i = 0; i < 40; i++)
-		text += std::to_string(i) + " 0\n";
+	for (int i = 0; i < 80; i++)
+		text += std::to_string(i) + (i < 40 ? " 0\n" : " 1\n");
 	for (int i = 0; i < 300; i++)
-		text += std::to_string(40 + i) + " " + std::to_string(1 + i % 4) + "\n";
+		text += std::to_string(80 + i) + " " + std::to_string(1 + i % 4) + "\n";
 	BlockTrace trace = trace_of(text);
 	EXPECT_EQ(run(trace, "paper", 4).nr_block_hits, run(trace, "lru", 4).nr_block_hits);
 	/* A score that is fresh keeps a block that is older than another. */
