@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -29,6 +30,8 @@ SpillPlace spill_place(const std::string &path)
 	struct stat st = {};
 
 	place.path = path;
+	if (!fs::exists(at.parent_path()))
+		place.missing_folder = at.parent_path();
 	while (stat(at.c_str(), &st) && at.has_parent_path() && at != at.parent_path())
 		at = at.parent_path();
 	place.is_device = S_ISBLK(st.st_mode);
@@ -45,7 +48,7 @@ SpillPlace spill_place(const std::string &path)
 	return place;
 }
 
-Findings examine(const std::string &spill_path)
+Findings examine(const std::string &spill_path, const Rates &rates)
 {
 	Findings findings;
 	Host host;
@@ -62,6 +65,7 @@ Findings examine(const std::string &spill_path)
 		if (auto arenas = client->call({{"op", "list"}}))
 			list = std::move(*arenas);
 		examine_daemon(host, status, list, findings);
+		examine_use(status, list, rates, findings);
 		path = text_at(status, "/tiers/cold/path");
 		limit_bytes = number_at(status, "/tiers/cold/limit_bytes");
 	} else {
@@ -98,18 +102,35 @@ void print(const Finding &finding)
 int cmd_doctor(int argc, char **argv)
 {
 	bool as_json = false;
-	std::string spill_path = "/var/lib/cxl-kv/spill";
+	std::string spill_path = "/var/lib/cxl-kv/spill", measured;
+	Rates rates;
 	Args args("doctor", "Examines the host, and the daemon where one runs: what stands in the "
 			    "way of tiering, and\n"
 			    "what to do about it. Changes nothing. Exit status 1 when something "
 			    "does not work.");
 	args.text('s', "spill", "PATH", spill_path,
 		  "[cold] path, where no daemon runs that says it");
+	args.text('m', "measured", "FILE", measured, "what `cxl-kv bench -o` wrote of the drive");
+	args.number('p', "prefill", "RATE", rates.prefill_tokens_per_s, {1, 1e9},
+		    "tokens that the engine prefills a second: does a fetch pay?");
 	args.flag('j', "json", as_json, "print the findings as JSON");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;
 
-	Findings findings = examine(spill_path);
+	if (!measured.empty()) {
+		std::ifstream file(measured);
+		rates.read_bytes_per_s =
+			real_at(json::parse(file, nullptr, false), "/cold/read_MBps") * 1e6;
+		if (rates.read_bytes_per_s <= 0) {
+			fmt::print(
+				stderr,
+				"cxl-kv doctor: {}: has no /cold/read_MBps; `cxl-kv bench -o {}` "
+				"writes it\n",
+				measured, measured);
+			return kExitFailure;
+		}
+	}
+	Findings findings = examine(spill_path, rates);
 	if (as_json)
 		fmt::print("{}\n", to_json(findings).dump(2));
 	else

@@ -4,6 +4,7 @@
 #include "cli/control_client.h"
 #include "cli/units.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
@@ -53,58 +54,74 @@ void examine_memlock(const Host &host, uint64_t pid, Findings &out)
 			       "CAP_IPC_LOCK and LimitMEMLOCK=infinity, as in its unit"});
 }
 
-void examine_cgroup(const Host &host, const std::string &whose, uint64_t pid, Findings &out)
+/* The limit that is reached first, of the cgroup's and of those above it. */
+void examine_cgroup_memory(const Host &host, const std::string &whose, std::string cgroup,
+			   Findings &out)
+{
+	for (; cgroup.size() > strlen("/sys/fs/cgroup"); cgroup.erase(cgroup.find_last_of('/'))) {
+		auto max = host.number(cgroup + "/memory.max"),
+		     now = host.number(cgroup + "/memory.current");
+		if (!max || !now || *max >= *now + *max / 10)
+			continue;
+		out.push_back({Finding::Warn, "cgroup",
+			       fmt::format("{} has used {} of the {} of {}", whose,
+					   human_bytes(*now), human_bytes(*max), cgroup),
+			       "raise its memory.max: a restored block is charged to its engine, "
+			       "which may be killed for it"});
+		return;
+	}
+}
+
+/* Memory that a process may not have pages on can't take its blocks. */
+void examine_cgroup_nodes(const Host &host, const std::string &whose, const std::string &cgroup,
+			  const json &status, Findings &out)
+{
+	std::vector<int> allowed = id_list(host.line(cgroup + "/cpuset.mems.effective"));
+	json wanted = status.value(json::json_pointer("/tiers/warm/nodes"), json::array());
+
+	for (const json &node : wanted)
+		if (!allowed.empty() && node.is_number_integer() &&
+		    std::ranges::find(allowed, node.get<int>()) == allowed.end()) {
+			out.push_back(
+				{Finding::Warn, "cgroup",
+				 fmt::format("{} may not use warm node {}", whose, node.get<int>()),
+				 "add the node to cpuset.mems of " + cgroup +
+					 " (Kubernetes: the static memory manager, or none)"});
+			return;
+		}
+}
+
+void examine_cgroup(const Host &host, const std::string &whose, uint64_t pid, const json &status,
+		    Findings &out)
 {
 	std::string cgroup = cgroup_of(host, pid);
 	if (cgroup.empty())
 		return;
-	auto max = host.number(cgroup + "/memory.max"),
-	     now = host.number(cgroup + "/memory.current");
-
-	if (max && now && *max < *now + *max / 10)
-		out.push_back({Finding::Warn, "cgroup",
-			       fmt::format("{} has used {} of its cgroup's {}", whose,
-					   human_bytes(*now), human_bytes(*max)),
-			       "raise memory.max: a restored block is charged to its engine, which "
-			       "may be killed for it"});
+	examine_cgroup_memory(host, whose, cgroup, out);
+	if (status.is_object())
+		examine_cgroup_nodes(host, whose, cgroup, status, out);
 }
 
-/* Arithmetic on the daemon's counters: has it had anything to do, and could it do better elsewhere?
- */
-void examine_use(const json &status, const json &list, Findings &out)
+/* Of an engine: the daemon's own filter is its unit's. */
+void examine_seccomp(const Host &host, const std::string &whose, uint64_t pid, Findings &out)
 {
-	uint64_t hot = number_at(status, "/tiers/hot/limit_bytes"),
-		 warm = number_at(status, "/tiers/warm/limit_bytes");
-	uint64_t cold = number_at(status, "/tiers/cold/limit_bytes");
+	for (const std::string &line : host.lines(fmt::format("/proc/{}/status", pid)))
+		if (line == "Seccomp:\t2")
+			out.push_back({Finding::Note, "seccomp",
+				       whose + " runs under a seccomp filter",
+				       "nothing, while it works; else let userfaultfd's ioctls, "
+				       "memfd_create, mbind and madvise through"});
+}
 
-	if (warm && warm < hot)
-		out.push_back({Finding::Warn, "sizes",
-			       "the warm tier is smaller than the hot one and only mirrors it",
-			       "raise [warm] limit, or take the tier out with [warm] limit = 0"});
-	if (cold < hot + warm)
-		out.push_back({Finding::Warn, "sizes",
-			       "the cold tier is smaller than the tiers above it",
-			       "raise [cold] size"});
-	if (number_at(status, "/uptime_s") > 600 && number_at(status, "/made") &&
-	    !number_at(status, "/spill/spilled") && !number_at(status, "/mover/demote/moved"))
-		out.push_back({Finding::Note, "use",
-			       "in more than ten minutes no block had to leave the hot tier",
-			       "nothing is gained here yet: serve longer contexts or more "
-			       "sessions, or give the memory "
-			       "to something else"});
-	if (!list.contains("arenas") || !list["arenas"].is_array())
-		return;
-	for (const json &arena : list["arenas"])
-		if (number_at(arena, "/elem_bytes") >= 2) {
-			out.push_back({Finding::Note, "use",
-				       fmt::format("arena {} keeps {} bytes an element",
-						   number_at(arena, "/arena"),
-						   number_at(arena, "/elem_bytes")),
-				       "FP8 KV in the engine halves what every tier has to hold "
-				       "and move, and prefix-aware "
-				       "routing saves whole prefills: do both first"});
-			return;
-		}
+/* What the daemon itself found when it loaded its programs. */
+void examine_bpf(const json &status, Findings &out)
+{
+	std::string why = text_at(status, "/sampling/not_used/bpf");
+	if (!why.empty())
+		out.push_back({Finding::Warn, "BPF", "page accesses are not sampled: " + why,
+			       "CAP_BPF and CAP_PERFMON, and the folder /sys/fs/bpf/cxl_kv "
+			       "(systemd-tmpfiles --create cxl-kv.conf); or [sampling] source = "
+			       "\"off\" where hints are enough"});
 }
 
 } // namespace
@@ -118,14 +135,16 @@ void examine_daemon(const Host &host, const json &status, const json &list, Find
 				   text_at(status, "/mode")),
 		       ""});
 	examine_memlock(host, pid, out);
-	examine_cgroup(host, "cxl-kvd", pid, out);
+	examine_cgroup(host, "cxl-kvd", pid, status, out);
+	examine_bpf(status, out);
 	if (list.contains("arenas") && list["arenas"].is_array())
-		for (const json &arena : list["arenas"])
-			examine_cgroup(host,
-				       fmt::format("{} (pid {})",
-						   printable(text_at(arena, "/name")),
-						   number_at(arena, "/pid")),
-				       number_at(arena, "/pid"), out);
+		for (const json &arena : list["arenas"]) {
+			uint64_t engine = number_at(arena, "/pid");
+			std::string whose = fmt::format("{} (pid {})",
+							printable(text_at(arena, "/name")), engine);
+			examine_cgroup(host, whose, engine, status, out);
+			examine_seccomp(host, whose, engine, out);
+		}
 	if (uint64_t bad = number_at(status, "/store/checksum_failures") +
 			   number_at(status, "/store/io_errors"))
 		out.push_back({Finding::Warn, "spill store",
@@ -133,7 +152,6 @@ void examine_daemon(const Host &host, const json &status, const json &list, Find
 					   human_count(bad)),
 			       "look at the drive (smartctl, nvme smart-log, dmesg); the blocks "
 			       "were misses, not wrong bytes"});
-	examine_use(status, list, out);
 }
 
 } // namespace cxlkv

@@ -51,35 +51,53 @@ void examine_module(const Host &host, const std::string &release, Findings &out)
 		out.push_back(
 			{Finding::Warn, "module", "cxl_kv is installed and not loaded",
 			 "modprobe cxl_kv, then restart cxl-kvd; `dmesg` says why where it fails"});
-	} else if (!host.names("/var/lib/dkms/cxl-kv").empty()) {
+	} else if (!host.names("/var/lib/dkms/cxl_kv").empty()) {
 		out.push_back(
 			{Finding::Warn, "module",
 			 "DKMS has the source of cxl_kv and no module for " + release,
 			 "install linux-headers-" + release +
-				 ", then dkms autoinstall; its log is below /var/lib/dkms/cxl-kv"});
+				 ", then dkms autoinstall; where it fails, make.log below "
+				 "/var/lib/dkms/cxl_kv says why. Until then it is native mode"});
 	} else {
 		out.push_back({Finding::Note, "module", "cxl_kv is not installed: native mode",
 			       "nothing, unless the kernel is to sample page accesses or to keep "
-			       "arenas; then `make kmod KDIR=/lib/modules/" +
-				       release + "/build` and insmod, and restart cxl-kvd"});
+			       "arenas; then install cxl-kv-dkms (or make kmod and insmod) and "
+			       "restart cxl-kvd"});
 	}
 }
 
-/* Only matters to who loads a module that nobody signed. */
+/* The variable's attributes, four bytes, and the value. */
+bool secure_boot(const Host &host)
+{
+	std::string variable = host.line(
+		"/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+	return variable.size() >= 5 && variable[4] == 1;
+}
+
+/* Only matters to who loads a module that nobody signed; one that is loaded was taken. */
 void examine_signing(const Host &host, Findings &out)
 {
 	std::string lockdown = chosen(host.line("/sys/kernel/security/lockdown"));
-	bool enforced = host.line("/sys/module/module/parameters/sig_enforce") == "Y";
+	std::string why;
 
-	if (enforced || lockdown == "integrity" || lockdown == "confidentiality")
-		out.push_back(
-			{Finding::Warn, "signing",
-			 "the kernel takes signed modules only (" +
-				 (enforced ? std::string("sig_enforce") : "lockdown " + lockdown) +
-				 ")",
-			 "sign cxl_kv.ko with a key enrolled by mokutil (DKMS does so with its own "
-			 "key once "
-			 "that is enrolled), or stay in native mode"});
+	if (host.line("/sys/module/module/parameters/sig_enforce") == "Y")
+		why = "sig_enforce";
+	else if (lockdown == "integrity" || lockdown == "confidentiality")
+		why = "lockdown " + lockdown;
+	if (secure_boot(host))
+		why += why.empty() ? "" : ", Secure Boot";
+	const char *enrol = host.exists("/var/lib/dkms/mok.pub")
+				    ? "mokutil --import /var/lib/dkms/mok.pub, the key that DKMS "
+				      "signs with, and reboot"
+				    : "sign cxl_kv.ko with a key enrolled by mokutil";
+	if (why.empty())
+		out.push_back({Finding::Good, "signing", "modules need no signature", ""});
+	else if (host.exists("/sys/module/cxl_kv"))
+		out.push_back({Finding::Good, "signing", "cxl_kv was taken (" + why + ")", ""});
+	else
+		out.push_back({Finding::Warn, "signing",
+			       "the kernel takes signed modules only (" + why + ")",
+			       std::string(enrol) + "; or stay in native mode"});
 	if (lockdown == "confidentiality")
 		out.push_back({Finding::Warn, "lockdown",
 			       "lockdown confidentiality keeps BPF from reading the kernel",

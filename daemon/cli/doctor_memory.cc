@@ -210,6 +210,17 @@ void examine_huge_pages(const Host &host, Findings &out)
 			       "page spills and moves as a part of it"});
 }
 
+void examine_swap(const Host &host, Findings &out)
+{
+	if (host.lines("/proc/swaps").size() > 1) /* after the heading */
+		out.push_back({Finding::Note, "swap",
+			       "swap is on; KV memory is locked, other memory gives way to it",
+			       "where engines get slow under pressure, lower [hot] and [warm] "
+			       "limit, or swapoff -a"});
+	else
+		out.push_back({Finding::Good, "swap", "there is none", ""});
+}
+
 } // namespace
 
 void examine_memory(const Host &host, Findings &out)
@@ -224,6 +235,7 @@ void examine_memory(const Host &host, Findings &out)
 		examine_zones(host, node, out);
 	examine_tierers(host, out);
 	examine_huge_pages(host, out);
+	examine_swap(host, out);
 }
 
 } // namespace cxlkv

@@ -70,7 +70,8 @@ void examine_drive(const Host &host, const SpillPlace &place, Findings &out)
 		out.push_back(
 			{Finding::Good, "drive", "the spill store's drive does not rotate", ""});
 	if (host.line(queue + "write_cache") == "write back")
-		out.push_back({Finding::Note, "drive", "the drive has a volatile write cache",
+		out.push_back({Finding::Note, "drive",
+			       "the drive has a volatile write cache: no power-loss protection",
 			       "nothing: spilled blocks are worth no more than the engine's "
 			       "memory; after a power "
 			       "loss what did not arrive is a miss"});
@@ -80,7 +81,13 @@ void examine_drive(const Host &host, const SpillPlace &place, Findings &out)
 
 void examine_storage(const Host &host, const SpillPlace &place, uint64_t limit_bytes, Findings &out)
 {
-	if (!place.is_device) {
+	if (!place.missing_folder.empty()) {
+		out.push_back(
+			{Finding::Warn, "spill store",
+			 fmt::format("{}: there is no folder {}", place.path, place.missing_folder),
+			 "the unit makes /var/lib/cxl-kv when it starts; any other folder has "
+			 "to be made, and given to the user cxl-kvd, or [cold] path changed"});
+	} else if (!place.is_device) {
 		examine_file_system(place, out);
 		if (limit_bytes > place.free_bytes)
 			out.push_back({Finding::Warn, "space",

@@ -125,7 +125,7 @@ TEST_F(Doctor, Module)
 {
 	gone("/sys/module/cxl_kv");
 	expect(Finding::Note, "module", "not installed");
-	put("/var/lib/dkms/cxl-kv/0.1.0/source", "");
+	put("/var/lib/dkms/cxl_kv/0.1.0/source", "");
 	expect(Finding::Warn, "module", "DKMS has the source");
 	put("/lib/modules/6.12.117-amd64/updates/dkms/cxl_kv.ko.xz", "");
 	expect(Finding::Warn, "module", "not loaded");
@@ -133,6 +133,7 @@ TEST_F(Doctor, Module)
 
 TEST_F(Doctor, Signing)
 {
+	gone("/sys/module/cxl_kv");
 	put("/sys/kernel/security/lockdown", "none [integrity] confidentiality");
 	expect(Finding::Warn, "signing", "lockdown integrity");
 	put("/sys/kernel/security/lockdown", "none integrity [confidentiality]");
@@ -140,6 +141,11 @@ TEST_F(Doctor, Signing)
 	put("/sys/kernel/security/lockdown", "[none] integrity confidentiality");
 	put("/sys/module/module/parameters/sig_enforce", "Y");
 	expect(Finding::Warn, "signing", "sig_enforce");
+	put("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+	    std::string("\x06\0\0\0\x01", 5));
+	expect(Finding::Warn, "signing", "sig_enforce, Secure Boot");
+	put("/sys/module/cxl_kv/version", "0.1.0"); /* it is in, so it was signed */
+	expect(Finding::Good, "signing", "was taken");
 }
 
 TEST_F(Doctor, WhatTheDaemonNeeds)
@@ -156,6 +162,8 @@ TEST_F(Doctor, WhatTheDaemonNeeds)
 	expect(Finding::Note, "PMU", "as in most VMs");
 	put("/proc/self/status", "Name:\tx\nSeccomp:\t2");
 	expect(Finding::Note, "seccomp", "filter");
+	put("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2");
+	expect(Finding::Note, "swap", "swap is on");
 	put("/.dockerenv", "");
 	expect(Finding::Note, "container", "container");
 }
@@ -219,7 +227,7 @@ TEST_F(Doctor, Storage)
 		examine_storage(Host(root_), place, limit, out);
 		return out;
 	};
-	SpillPlace place = {"/spill", EXT4_SUPER_MAGIC, 1 << 30, 259, 1, false};
+	SpillPlace place = {"/spill", "", EXT4_SUPER_MAGIC, 1 << 30, 259, 1, false};
 
 	put("/sys/dev/block/259:1/queue/rotational", "0");
 	put("/sys/dev/block/259:1/queue/write_cache", "write through");
@@ -236,6 +244,11 @@ TEST_F(Doctor, Storage)
 	put("/sys/dev/block/259:1/queue/write_cache", "write back");
 	expect_in(storage(place, 1), Finding::Warn, "drive", "rotating");
 	expect_in(storage(place, 1), Finding::Note, "drive", "volatile write cache");
+	expect_in(storage(place, 1), Finding::Note, "drive", "no power-loss protection");
+	place.missing_folder = "/spills";
+	expect_in(storage(place, 1), Finding::Warn, "spill store", "no folder /spills");
+	for (const Finding &f : storage(place, 1))
+		EXPECT_FALSE(f.topic == "spill store" && f.level == Finding::Good) << f.text;
 	place.minor = 9;
 	expect_in(storage(place, 1), Finding::Note, "drive", "not to be seen");
 }
@@ -259,27 +272,67 @@ TEST_F(Doctor, DaemonAndItsClients)
 	put("/proc/77/status", "Name:\tcxl-kvd\nCapEff:\t0000000000004000");
 	expect_in(daemon(status(), list), Finding::Good, "memlock", "all of");
 
+	json unsampled = status();
+	unsampled["sampling"]["not_used"]["bpf"] = "Operation not permitted";
+	expect_in(daemon(unsampled, list), Finding::Warn, "BPF", "not sampled: Operation");
+	put("/proc/88/status", "Seccomp:\t2");
+	expect_in(daemon(status(), list), Finding::Note, "seccomp", "e? (pid 88)");
+	gone("/proc/88/status");
+
 	put("/proc/88/cgroup", "0::/engines/one");
 	put("/sys/fs/cgroup/engines/one/memory.max", "1073741824");
 	put("/sys/fs/cgroup/engines/one/memory.current", "1000000000");
 	expect_in(daemon(status(), list), Finding::Warn, "cgroup", "e? (pid 88)");
 	put("/sys/fs/cgroup/engines/one/memory.max", "max");
+	put("/sys/fs/cgroup/engines/memory.max", "1073741824");
+	put("/sys/fs/cgroup/engines/memory.current", "1073741824");
+	expect_in(daemon(status(), list), Finding::Warn, "cgroup", "of /sys/fs/cgroup/engines");
+	put("/sys/fs/cgroup/engines/memory.max", "max");
 	for (const Finding &f : daemon(status(), list))
 		EXPECT_NE(f.topic, "cgroup") << f.text;
+	json tiers = status();
+	tiers["tiers"]["warm"]["nodes"] = {2};
+	put("/sys/fs/cgroup/engines/one/cpuset.mems.effective", "0-2");
+	for (const Finding &f : daemon(tiers, list))
+		EXPECT_NE(f.topic, "cgroup") << f.text;
+	put("/sys/fs/cgroup/engines/one/cpuset.mems.effective", "0-1");
+	expect_in(daemon(tiers, list), Finding::Warn, "cgroup", "may not use warm node 2");
 
-	list["arenas"][0]["elem_bytes"] = 2;
-	expect_in(daemon(status(), list), Finding::Note, "use", "2 bytes an element");
-	json small = status();
-	small["tiers"]["warm"]["limit_bytes"] = 50;
-	expect_in(daemon(small, list), Finding::Warn, "sizes", "only mirrors");
-	small["tiers"]["cold"]["limit_bytes"] = 149;
-	expect_in(daemon(small, list), Finding::Warn, "sizes", "cold tier is smaller");
-	json idle = status();
-	idle["uptime_s"] = 601;
-	expect_in(daemon(idle, list), Finding::Note, "use", "no block had to leave");
 	json broken = status();
 	broken["store"]["checksum_failures"] = 3;
 	expect_in(daemon(broken, list), Finding::Warn, "spill store", "3 checksum failures");
-	for (const char *odd : {"null", "[]", R"({"arenas":[7]})", R"({"arenas":{}})"})
+	for (const char *odd : {"null", "[]", R"({"arenas":[7]})", R"({"arenas":{}})",
+				R"({"tiers":{"warm":{"nodes":["x"]}}})"})
 		daemon(json::parse(odd), json::parse(odd));
+}
+
+TEST_F(Doctor, WhenTieringCannotHelp)
+{
+	auto use = [](const json &s, const json &list, const Rates &rates = {}) {
+		Findings out;
+		examine_use(s, list, rates, out);
+		return out;
+	};
+	json list = json::parse(R"({"arenas":[{"arena":1,"elem_bytes":1}]})");
+
+	EXPECT_TRUE(use(status(), list).empty());
+	json small = status();
+	small["tiers"]["warm"]["limit_bytes"] = 50;
+	expect_in(use(small, list), Finding::Warn, "sizes", "only mirrors");
+	small["tiers"]["cold"]["limit_bytes"] = 149;
+	expect_in(use(small, list), Finding::Warn, "sizes", "cold tier is smaller");
+	json idle = status();
+	idle["uptime_s"] = 601;
+	expect_in(use(idle, list), Finding::Note, "use", "no block had to leave");
+	list["arenas"][0]["elem_bytes"] = 2;
+	expect_in(use(status(), list), Finding::Note, "use", "2 bytes an element");
+
+	/* Llama-70B's KV, 327,680 bytes a token: 65.5 us from a drive of 5 GB/s. */
+	list["arenas"][0].update({{"layers", 80}, {"kv_heads", 8}, {"head_dim", 128}});
+	expect_in(use(status(), list), Finding::Note, "fetch", "not known");
+	expect_in(use(status(), list, {5e9, 5000}), Finding::Good, "fetch",
+		  "65.5 us from the drive");
+	expect_in(use(status(), list, {5e9, 5100}), Finding::Warn, "fetch", "not the 3x");
+	for (const char *odd : {"null", "[]", R"({"arenas":[7]})", R"({"arenas":{}})"})
+		use(json::parse(odd), json::parse(odd));
 }
