@@ -95,6 +95,7 @@ const Control::OpEntry Control::kOps[] = {
 	{"wake", &Control::op_wake},
 	{"park", &Control::op_park},
 	{"status", &Control::op_status},
+	{"decide", &Control::op_decide},
 	{"list", &Control::op_list},
 	{"heads", &Control::op_heads},
 };
@@ -216,6 +217,9 @@ void Control::submit(Request request, std::function<void(const Outcome &)> done)
 			extents = request.extents](const Outcome &o) {
 		for (const Extent &extent : extents)
 			parts_.policy.recheck(arena, extent);
+		if (!o.error)
+			parts_.bandwidths.add(Bandwidths::FromCold, o.restored_bytes,
+					      o.restored_ns);
 		done(o);
 	};
 	if (request.extents.empty())

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "arena_table.h"
+#include "bandwidths.h"
 #include "base/histogram.h"
 #include "policy_thread.h"
 #include "registry.h"
@@ -30,6 +31,7 @@ public:
 		PolicyThread &policy;
 		Registry &registry;
 		const Placement &placement;
+		Bandwidths &bandwidths;
 		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
 	};
 
@@ -60,6 +62,7 @@ private:
 	void op_wake(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_park(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_status(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_decide(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_list(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_heads(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 

@@ -139,8 +139,12 @@ Result<> run(Options options, const ConfigSource &source)
 				    strerror(errno)));
 	Fd signals = block_signals();
 
-	Mover mover(
-		{tiers->hot_nodes, tiers->warm_nodes, uint64_t{options.mover.max_MBps} * 1000000});
+	Bandwidths bandwidths(uint64_t{options.mover.max_MBps} * 1000000);
+	Mover mover({tiers->hot_nodes, tiers->warm_nodes,
+		     uint64_t{options.mover.max_MBps} * 1000000, MoverOptions{}.max_queued,
+		     [&](uint64_t bytes, uint64_t ns) {
+			     bandwidths.add(Bandwidths::WarmToHot, bytes, ns);
+		     }});
 	ArenaTable arenas;
 	const Placement placement(tiers->hot_nodes, tiers->warm_nodes);
 	std::unique_ptr<KmodDevice> module = attach_module(warnings);
@@ -152,12 +156,12 @@ Result<> run(Options options, const ConfigSource &source)
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	Control control(
-		{**socket, arenas, **faults, policy, registry, placement, uffd_device.get()},
-		[&] { return status(); });
+	Control control({**socket, arenas, **faults, policy, registry, placement, bandwidths,
+			 uffd_device.get()},
+			[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
-				    control.wakes_ns, warnings,
+				    control.wakes_ns, bandwidths, warnings,
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 
@@ -171,6 +175,12 @@ Result<> run(Options options, const ConfigSource &source)
 	});
 	std::thread policy_thread([&] { policy.run(); });
 	std::thread mover_thread([&] { mover.run(); });
+	/* Clients need not wait for it. */
+	std::thread calibration([&] {
+		bandwidths.calibrate(tiers->hot_nodes[0],
+				     tiers->warm_nodes.empty() ? -1 : tiers->warm_nodes[0],
+				     options.cold.path);
+	});
 	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
 		 CXL_KV_VERSION, options.daemon.socket, tiers->hot_limit_bytes >> 20,
 		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
@@ -180,6 +190,7 @@ Result<> run(Options options, const ConfigSource &source)
 				{source, options, *tiers, policy, mover, registry});
 
 	sd_notify(0, "STOPPING=1");
+	calibration.join();
 	policy.stop();
 	mover.stop();
 	policy_thread.join();

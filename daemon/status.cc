@@ -61,6 +61,18 @@ json show(const Sampler &sampler)
 		{"by_cpu", by_cpu}};
 }
 
+json show(const Bandwidths &bandwidths)
+{
+	json out;
+
+	for (auto [name, way] : {std::pair{"warm_to_hot", Bandwidths::WarmToHot},
+				 {"from_cold", Bandwidths::FromCold},
+				 {"to_cold", Bandwidths::ToCold}})
+		out[name] = {{"MBps", bandwidths.MBps(way)},
+			     {"transfers", bandwidths.nr_transfers(way)}};
+	return out;
+}
+
 } // namespace
 
 json status_json(const StatusSources &s)
@@ -115,6 +127,7 @@ json status_json(const StatusSources &s)
 		 {{"count", s.wakes_ns.count()},
 		  {"p50_ns", s.wakes_ns.permille(500)},
 		  {"p99_ns", s.wakes_ns.permille(990)}}},
+		{"bandwidths", show(s.bandwidths)},
 		{"faults",
 		 {{"missing", f.nr_faults_missing},
 		  {"wp", f.nr_faults_wp},

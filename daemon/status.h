@@ -4,6 +4,7 @@
 #pragma once
 
 #include "arena_table.h"
+#include "bandwidths.h"
 #include "base/histogram.h"
 #include "options.h"
 #include "policy_thread.h"
@@ -27,6 +28,7 @@ struct StatusSources {
 	const Mover &mover;
 	const Sampler &sampler;
 	const Histogram &wakes_ns;
+	const Bandwidths &bandwidths;
 	const std::vector<std::string> &warnings;
 	const char *mode; /* native or module */
 	uint64_t start_ns;

@@ -174,6 +174,75 @@ int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot);
 /** Drop the contents of blocks; they become EMPTY. -EBUSY while any is leased, -E2BIG. */
 int cxl_kv_drop(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
 
+enum cxl_kv_verdict {
+	CXL_KV_FETCH = 0,
+	CXL_KV_RECOMPUTE = 1,
+	CXL_KV_SPLIT = 2, /* compute the first split_tokens, fetch the others meanwhile */
+	CXL_KV_DROP = 3,  /* keeping it costs more than its chance to be asked for saves */
+};
+
+/* Fetch whenever it is faster, not only where it is @margin times faster. */
+#define CXL_KV_DECIDE_LATENCY (1u << 0)
+/* The caller can compute the first tokens while the others come. */
+#define CXL_KV_DECIDE_CAN_SPLIT (1u << 1)
+/* About hot_bytes, warm_bytes and cold_bytes instead of a session. */
+#define CXL_KV_DECIDE_BYTES (1u << 2)
+
+/**
+ * struct cxl_kv_decide_args - KV that could be fetched or computed again
+ * @size: sizeof(struct cxl_kv_decide_args)
+ * @flags: CXL_KV_DECIDE_
+ * @slot: the session; all its blocks count, wherever they are
+ * @reserved: zero
+ * @tokens: that would have to be computed
+ * @prefill_tokens_per_s: of the caller, at this length; above 0
+ * @return_probability: that it is ever asked for, 0 to 1. 1: it is asked for
+ *	now. Below 1 the answer is CXL_KV_FETCH, keep it, or CXL_KV_DROP
+ * @margin: how many times cheaper a fetch has to be, 1 or more; 0 = 3
+ * @hot_bytes: with CXL_KV_DECIDE_BYTES, where the KV is
+ * @warm_bytes: likewise
+ * @cold_bytes: likewise
+ */
+struct cxl_kv_decide_args {
+	uint32_t size;
+	uint32_t flags;
+	uint32_t slot;
+	uint32_t reserved;
+	uint64_t tokens;
+	double prefill_tokens_per_s;
+	double return_probability;
+	double margin;
+	uint64_t hot_bytes;
+	uint64_t warm_bytes;
+	uint64_t cold_bytes;
+};
+
+/**
+ * struct cxl_kv_decision - the verdict, and what it was reckoned from
+ * @verdict: enum cxl_kv_verdict
+ * @reserved: zero
+ * @split_tokens: of CXL_KV_SPLIT
+ * @fetch_ns: bytes / measured bandwidth + queue; UINT64_MAX = no way is known
+ * @recompute_ns: tokens / prefill_tokens_per_s
+ * @chosen_ns: what the verdict is expected to take
+ */
+struct cxl_kv_decision {
+	uint32_t verdict;
+	uint32_t reserved;
+	uint64_t split_tokens;
+	uint64_t fetch_ns;
+	uint64_t recompute_ns;
+	uint64_t chosen_ns;
+};
+
+/**
+ * Ask whether KV is worth fetching, from the bandwidths that the manager
+ * measures at its start and tracks in use. One round trip to the manager.
+ * Errors: -EINVAL, -E2BIG of a newer library, -ENOTCONN, -ETIMEDOUT manager lost.
+ */
+int cxl_kv_decide(struct cxl_kv_arena *arena, const struct cxl_kv_decide_args *args,
+		  struct cxl_kv_decision *decision);
+
 /** 1 while a manager is connected, 0 while the library waits for one. */
 int cxl_kv_connected(const struct cxl_kv *kv);
 

@@ -3,18 +3,6 @@
 #include "client/internal.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-static struct json_object *decimal(uint64_t value)
-{
-	/* As a string: JSON readers may keep numbers as doubles. */
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, value);
-	return json_object_new_string(text);
-}
 
 static struct json_object *geometry_json(const struct cxl_kv_geometry *g)
 {
@@ -74,14 +62,14 @@ static struct json_object *files_request(const struct cxl_kv_arena *arena)
 	const struct cxl_kv_geometry *g = &arena->geometry;
 	struct json_object *request = kv_request("register");
 	int rc = kv_json_add(request, "geometry", geometry_json(g)) ?:
-		 kv_json_add(request, "base", decimal((uintptr_t)arena->base)) ?:
+		 kv_json_add(request, "base", kv_decimal((uintptr_t)arena->base)) ?:
 		 kv_json_add(request, "ring_entries", json_object_new_int64(arena->nr_ring_entries));
 
 	if (!rc && arena->layer_window)
 		rc = kv_json_add(request, "layer_window",
 				 window_json(arena->layer_window, g->nr_layers));
 	if (!rc && arena->key)
-		rc = kv_json_add(request, "key", decimal(arena->key));
+		rc = kv_json_add(request, "key", kv_decimal(arena->key));
 	if (!rc)
 		return request;
 	json_object_put(request);
@@ -96,9 +84,7 @@ struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
 int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *key)
 {
 	struct json_object *field;
-	const char *text;
 	int64_t value;
-	char *end;
 
 	if (!json_object_object_get_ex(answer, "arena", &field) ||
 	    !json_object_is_type(field, json_type_int))
@@ -106,13 +92,7 @@ int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *k
 	value = json_object_get_int64(field);
 	if (value < 0 || value > UINT32_MAX)
 		return -EPROTO;
-	if (!json_object_object_get_ex(answer, "key", &field) ||
-	    !json_object_is_type(field, json_type_string))
-		return -EPROTO;
-	text = json_object_get_string(field);
-	errno = 0;
-	*key = strtoull(text, &end, 10);
-	if (errno || *text < '0' || *text > '9' || *end || !*key)
+	if (kv_json_u64(answer, "key", key) || !*key)
 		return -EPROTO;
 	*number = (uint32_t)value;
 	return 0;

@@ -4,6 +4,7 @@
 #include "client/wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -267,4 +268,27 @@ int kv_json_add(struct json_object *to, const char *name, struct json_object *va
 		return 0;
 	json_object_put(value);
 	return -ENOMEM;
+}
+
+struct json_object *kv_decimal(uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	return json_object_new_string(text);
+}
+
+int kv_json_u64(struct json_object *from, const char *name, uint64_t *value)
+{
+	struct json_object *field;
+	const char *text;
+	char *end;
+
+	if (!json_object_object_get_ex(from, name, &field) ||
+	    !json_object_is_type(field, json_type_string))
+		return -EPROTO;
+	text = json_object_get_string(field);
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return errno || *text < '0' || *text > '9' || *end ? -EPROTO : 0;
 }

@@ -49,4 +49,9 @@ int kv_stream_receive(struct kv_stream *stream, uint64_t deadline_ns, struct jso
 /* Adds a field; takes the value over, which may be NULL. 0 or -ENOMEM. */
 int kv_json_add(struct json_object *to, const char *name, struct json_object *value);
 
+/* 64-bit values are decimal strings: JSON readers may keep numbers as doubles. */
+struct json_object *kv_decimal(uint64_t value);
+/* 0, or -EPROTO where the field is not such a string. */
+int kv_json_u64(struct json_object *from, const char *name, uint64_t *value);
+
 #endif

@@ -363,6 +363,7 @@ void FaultServer::Impl::publish()
 	FaultStats &stats = ledger.stats;
 
 	stats.store = store->stats();
+	stats.coming_bytes = ledger.reserved_bytes;
 	{
 		std::lock_guard lock(mutex);
 		published = stats;

@@ -23,6 +23,9 @@ struct Outcome {
 	int error = 0;      /* 0, or ENODATA, EIO, EBUSY, ESRCH (client gone), ECANCELED */
 	uint32_t block = 0; /* first block that failed */
 	uint64_t nr_done = 0;
+	/* Of a Fetch or Prefetch: bytes that came from the store, and the time from its admission
+	 * until they were there. */
+	uint64_t restored_bytes = 0, restored_ns = 0;
 };
 
 struct Request {
@@ -70,6 +73,7 @@ struct FaultStats {
 	uint64_t nr_made = 0, nr_dropped = 0;
 	uint64_t nr_no_room = 0;                         /* requests that ended EBUSY */
 	uint64_t wanted_bytes = 0;                       /* room that waiting requests need now */
+	uint64_t coming_bytes = 0;                       /* admitted, and not there yet */
 	uint64_t restore_p50_ns = 0, restore_p99_ns = 0; /* event or request to resident, a block */
 	StoreStats store;
 };

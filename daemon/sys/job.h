@@ -19,6 +19,7 @@ struct Job {
 	uint64_t start_ns = now_ns();
 	Outcome outcome;
 	uint32_t nr_open = 0; /* spills in flight */
+	uint64_t admitted_ns = 0;
 
 	/* The cursor: blocks before it are dealt with. */
 	size_t extent = 0;
@@ -39,7 +40,7 @@ struct Job {
 	void fail(int error, uint32_t at)
 	{
 		if (!outcome.error)
-			outcome = {error, at, outcome.nr_done};
+			outcome = {error, at, outcome.nr_done, 0, 0};
 	}
 	[[nodiscard]] bool expired(uint64_t now) const
 	{

@@ -172,7 +172,10 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	if (batch.blocks.empty())
 		return;
 	charge(uint64_t{block_bytes} * batch.blocks.size());
+	const uint64_t begin = now_ns(), before = counters.bytes;
 	move_batch(batch, pick_node(up ? options_.hot_nodes : options_.warm_nodes), counters);
+	if (up && options_.on_promoted)
+		options_.on_promoted(counters.bytes - before, now_ns() - begin);
 	for (uint32_t block : batch.blocks)
 		arena.clear_busy(block);
 }

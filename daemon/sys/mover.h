@@ -27,6 +27,8 @@ struct MoverOptions {
 		warm_nodes; /* targets; several are used in turn, by free memory */
 	uint64_t max_bytes_per_s = 1000 * 1000 * 1000ull;
 	uint32_t max_queued = 256; /* orders */
+	/* Bytes that went up, and the time of the call that moved them; may be empty. */
+	std::function<void(uint64_t bytes, uint64_t ns)> on_promoted = {};
 };
 
 /* Pages. attempted = moved + failed + skipped, always. */

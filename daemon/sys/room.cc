@@ -79,6 +79,7 @@ void Room::admit(JobPtr job)
 {
 	ServedArena &served = *job->served;
 
+	job->admitted_ns = now_ns();
 	for (const Extent &extent : job->request.extents) {
 		for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
 			if (job->request.kind == Request::Kind::Fetch &&
@@ -86,10 +87,12 @@ void Room::admit(JobPtr job)
 				spiller_.make_writable(served, block);
 			if (!needs_room(job->request.kind, served.state(block)))
 				continue;
-			if (job->request.kind == Request::Kind::Make)
+			if (job->request.kind == Request::Kind::Make) {
 				begin_make(served, block);
-			else
-				restorer_.fetch(served, block, job->start_ns);
+				continue;
+			}
+			restorer_.fetch(served, block, job->start_ns);
+			job->outcome.restored_bytes += served.block_bytes();
 		}
 	}
 	active_.push_back(std::move(job));
@@ -165,6 +168,7 @@ bool Room::pump()
 		more |= step == Step::Again;
 		if (step != Step::Done)
 			return false;
+		job->outcome.restored_ns = now_ns() - job->admitted_ns;
 		on_done_(job);
 		return true;
 	});

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* cxl_kv_decide() against a real daemon: what it measured decides. */
+#include "lib/client_fixture.h"
+#include "lib/daemon_process.h"
+
+using namespace cxlkv;
+
+namespace {
+
+constexpr cxl_kv_geometry geometry{
+	.nr_slots = 2,
+	.nr_layers = 4,
+	.nr_kv_heads = 2,
+	.head_dim = 64,
+	.elem_bytes = 4,
+	.tokens_per_block = 128,
+	.tokens_per_slot = 1024,
+	.block_bytes = 64 << 10,
+};
+
+class DecideTest : public ClientFixture {
+protected:
+	void SetUp() override
+	{
+		if (geteuid() != 0)
+			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
+		daemon_.start();
+		cxl_kv_options with = options();
+		with.socket_path = daemon_.socket().c_str();
+		ASSERT_EQ(open(with), 0) << messages() << daemon_.log();
+		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
+	}
+
+	static cxl_kv_decide_args args()
+	{
+		cxl_kv_decide_args args{};
+		args.size = sizeof(args);
+		args.tokens = 1024;
+		args.prefill_tokens_per_s = 1000; /* a second */
+		args.return_probability = 1;
+		args.flags = CXL_KV_DECIDE_BYTES;
+		args.cold_bytes = 1 << 20;
+		return args;
+	}
+
+	cxl_kv_decision decide(const cxl_kv_decide_args &args)
+	{
+		cxl_kv_decision decision{};
+		EXPECT_EQ(cxl_kv_decide(arena_, &args, &decision), 0) << messages();
+		return decision;
+	}
+
+	DaemonProcess daemon_{{"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"}};
+	cxl_kv_arena *arena_ = nullptr;
+};
+
+} // namespace
+
+TEST_F(DecideTest, MeasuresTheDriveAtItsStart)
+{
+	/* Until then no way is known, and computing is all there is. */
+	ASSERT_TRUE(eventually([&] { return decide(args()).fetch_ns != UINT64_MAX; }))
+		<< daemon_.log();
+	cxl_kv_decide_args ask = args();
+	cxl_kv_decision d = decide(ask);
+	EXPECT_EQ(d.verdict, CXL_KV_FETCH) << d.fetch_ns;
+	EXPECT_EQ(d.recompute_ns, 1024000000u);
+	EXPECT_EQ(d.chosen_ns, d.fetch_ns);
+	ask.prefill_tokens_per_s = 1e12;
+	EXPECT_EQ(decide(ask).verdict, CXL_KV_RECOMPUTE);
+	ask.cold_bytes = 1ull << 50;
+	ask.prefill_tokens_per_s = 1000;
+	EXPECT_EQ(decide(ask).verdict, CXL_KV_RECOMPUTE);
+}
+
+TEST_F(DecideTest, KnowsWhereTheSessionIs)
+{
+	cxl_kv_decide_args ask = args();
+
+	ask.flags = 0;
+	ask.slot = 1;
+	EXPECT_EQ(decide(ask).fetch_ns, 0u) << "an empty session";
+	ASSERT_EQ(cxl_kv_session_open(arena_, 1), 0);
+	const cxl_kv_range range{1, 0, 0, 8};
+	ASSERT_EQ(cxl_kv_make(arena_, &range, 1, 10000), 0);
+	EXPECT_EQ(decide(ask).fetch_ns, 0u) << "all of it is hot";
+	/* Not needed now, and hardly ever again: to write it down is not worth it. */
+	ASSERT_TRUE(eventually([&] { return decide(args()).fetch_ns != UINT64_MAX; }));
+	ask.return_probability = 0;
+	EXPECT_EQ(decide(ask).verdict, CXL_KV_DROP);
+	ask.return_probability = 0.9;
+	EXPECT_EQ(decide(ask).verdict, CXL_KV_FETCH);
+}
+
+TEST_F(DecideTest, RefusesNonsense)
+{
+	cxl_kv_decision decision;
+	auto refused = [&](auto change) {
+		cxl_kv_decide_args ask = args();
+		change(ask);
+		return cxl_kv_decide(arena_, &ask, &decision);
+	};
+	EXPECT_EQ(refused([](auto &a) { a.prefill_tokens_per_s = 0; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.prefill_tokens_per_s = -1; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.return_probability = 1.5; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.margin = 0.5; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.flags |= 1u << 9; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.size = 8; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.size = 4096; }), -E2BIG);
+	EXPECT_EQ(refused([](auto &a) {
+			  a.flags = 0;
+			  a.slot = 2;
+		  }),
+		  -EINVAL);
+	EXPECT_EQ(cxl_kv_decide(arena_, nullptr, &decision), -EINVAL);
+}
