@@ -214,6 +214,11 @@ check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 check-vm: all kmod $(VMTEST) $(B)/native/client_daemon_test ## tests in guests with two memory tiers (QEMU, no KVM needed)
 	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
+.PHONY: check-kernels
+check-kernels: all kmod $(VMTEST) $(B)/native/client_daemon_test ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
+	@selftests/deps -n debootstrap
+	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
+
 check: deps-dev ## everything, with its own set-up; one total at the end
 	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)
 
@@ -226,7 +231,7 @@ format: ## clang-format on everything but the kernel's files
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
 
-clean: ## remove everything that was built
+clean: ## remove everything that was built, and the kernels and chroots of check-kernels
 	rm -rf $(B)
 
 include systemd/install.mk

@@ -7,6 +7,7 @@
 #define CXL_KV_COMPAT_H
 
 #include <linux/version.h>
+#include <asm/cpufeature.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
 #error "cxl_kv needs Linux 6.8 or newer"
@@ -21,11 +22,11 @@
 #error "cxl_kv needs CONFIG_MMU_NOTIFIER to see the end of a client (any of KVM, RDMA, DRM sets it)"
 #endif
 
-/*
- * __flush_tlb_all() is exported to all modules and enough to flush one mm. Not
- * so from 6.15 on: translations may live in an address space identifier that
- * only a broadcast reaches, and later the export is kept for kvm.
- */
-#define CXL_KV_CAN_FLUSH_TLB (LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0))
+/* Whether CPUs flush each other's TLB by an instruction: known to kernels from 6.15 on. */
+#ifdef X86_FEATURE_INVLPGB
+#define CXL_KV_TLB_BROADCAST cpu_feature_enabled(X86_FEATURE_INVLPGB)
+#else
+#define CXL_KV_TLB_BROADCAST false
+#endif
 
 #endif /* CXL_KV_COMPAT_H */

@@ -13,33 +13,50 @@
 #include <linux/mm.h>
 #include <linux/page_idle.h>
 #include <linux/smp.h>
-#include <asm/tlbflush.h>
+#include <asm/cpufeature.h>
+#include <asm/invpcid.h>
+#include <asm/special_insns.h>
 
 #include "internal.h"
 #include "walk.h"
 
-#if CXL_KV_CAN_FLUSH_TLB
+/*
+ * None of the kernel's own flushes is exported to us on all kernels, so this is
+ * what they come to on x86: all translations of this CPU but the global ones,
+ * of the kernel's and of the user's half of the identifiers.
+ */
 static void flush_this_cpu(void *unused)
 {
-	__flush_tlb_all();
+	if (cpu_feature_enabled(X86_FEATURE_INVPCID))
+		invpcid_flush_all_nonglobals();
+	else
+		native_write_cr3(__native_read_cr3());
+}
+
+bool cxl_kv_can_flush_tlb(void)
+{
+	/* A paravirtual guest of Xen asks the hypervisor, by calls that are not exported. */
+	if (cpu_feature_enabled(X86_FEATURE_XENPV))
+		return false;
+	/* A write of CR3 flushes the current identifier only, which is all where there are none. */
+	return cpu_feature_enabled(X86_FEATURE_INVPCID) || !cpu_feature_enabled(X86_FEATURE_PCID);
 }
 
 /*
- * flush_tlb_mm_range() is not exported, nor inc_mm_tlb_gen() for modules. The
- * generation makes CPUs that do not run the mm now flush what they have cached
- * of it before they do; it also orders our changes before the look at who runs
- * it. With the page-table lock held or not, but never with interrupts off.
+ * The generation makes CPUs that do not run the mm now flush what they have
+ * cached of it before they do; it also orders our changes before the look at who
+ * runs it. Where the hardware broadcasts flushes, an identifier may be the mm's
+ * on all CPUs, and nobody looks at the generation: then all of them flush now.
+ * With the page-table lock held or not, but never with interrupts off.
  */
 void cxl_kv_flush_tlb(struct mm_struct *mm)
 {
 	atomic64_inc_return(&mm->context.tlb_gen);
-	on_each_cpu_mask(mm_cpumask(mm), flush_this_cpu, NULL, true);
+	if (CXL_KV_TLB_BROADCAST)
+		on_each_cpu(flush_this_cpu, NULL, true);
+	else
+		on_each_cpu_mask(mm_cpumask(mm), flush_this_cpu, NULL, true);
 }
-#else
-void cxl_kv_flush_tlb(struct mm_struct *mm)
-{
-}
-#endif
 
 static bool test_and_clear(void *entry, int bit)
 {

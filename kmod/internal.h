@@ -225,6 +225,7 @@ static inline void cxl_kv_touch(struct cxl_kv_touches *touches, u64 page, bool w
  */
 void cxl_kv_harvest(struct cxl_kv_arena *arena, struct vm_area_struct *vma, unsigned long addr,
 		    unsigned long end, struct cxl_kv_touches *touches);
+bool cxl_kv_can_flush_tlb(void);
 void cxl_kv_flush_tlb(struct mm_struct *mm);
 void cxl_kv_refault(struct cxl_kv_arena *arena, struct vm_area_struct *vma, unsigned long addr,
 		    unsigned long end, struct cxl_kv_touches *touches);

@@ -32,7 +32,7 @@ u64 cxl_kv_sample_features(void)
 {
 	u64 features = CXL_KV_FEATURE_SAMPLE_ACCESSED | CXL_KV_FEATURE_SAMPLE_REFAULT;
 
-	return CXL_KV_CAN_FLUSH_TLB ? features | CXL_KV_FEATURE_FLUSH_TLB : features;
+	return cxl_kv_can_flush_tlb() ? features | CXL_KV_FEATURE_FLUSH_TLB : features;
 }
 
 /* The head of a page; blocks are a power of two of pages. */
@@ -187,7 +187,7 @@ static int check_set(const struct cxl_kv_sample_set *set)
 	if (set->way != CXL_KV_SAMPLE_ACCESSED && set->way != CXL_KV_SAMPLE_REFAULT)
 		return -EINVAL;
 	if (set->flags & CXL_KV_SAMPLE_FLUSH_TLB) {
-		if (!CXL_KV_CAN_FLUSH_TLB)
+		if (!cxl_kv_can_flush_tlb())
 			return -EOPNOTSUPP;
 		if (set->way != CXL_KV_SAMPLE_ACCESSED)
 			return -EINVAL;

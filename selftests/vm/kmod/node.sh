@@ -42,6 +42,10 @@ check "no range of ours is left" sh -c '! grep -q cxl_kv /proc/iomem'
 check "insmod without a node" insmod "$module"
 check "rmmod" rmmod cxl_kv
 
+# Memory for the kernel's own use cannot be moved away: a node that must be removable is all movable.
+online() { echo "$1" >/sys/devices/system/memory/auto_online_blocks; }
+online online_movable
+
 check "insmod with a range, its node by firmware" insmod "$module" base="$KV_NODE1_BASE" size="$KV_NODE1_SIZE"
 check "device node is for root and its group" test "$(stat -c %a /dev/cxl_kv)" = 660
 check "node 1 has its memory" grep -qw 1 /sys/devices/system/node/has_memory
@@ -66,9 +70,6 @@ check "its tier is the one shown" is $tiers/memory_tier7/nodelist 1
 check "removal again" sh -c "echo 1 >$class/node1/remove"
 check "rmmod again" rmmod cxl_kv
 
-# Memory for the kernel's own use cannot be moved away: a node that must be removable is all movable.
-online() { echo "$1" >/sys/devices/system/memory/auto_online_blocks; }
-
 one_round()
 {
 	local sum
@@ -86,7 +87,6 @@ one_round()
 	rmmod cxl_kv
 }
 
-online online_movable
 for ((i = 1; i <= 20; i++)); do
 	check "round $i" one_round
 done
