@@ -195,11 +195,17 @@ Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t
 	job->completion = {tag, true, buffer, std::vector<int>(nr, EIO)};
 	job->nr_parts = 1; /* this function */
 	uint32_t together = s.blocks_together({arena, first}, nr);
+	bool other_file = together < nr;
+	if (auto &volume = s.volumes[s.volume_of({arena, first})]; volume && !other_file)
+		together = volume->fitting(run);
 	/*
 	 * An extent lies in one buffer between its header and its trailer: what belongs
-	 * to the next file needs a buffer of its own, before the trailer overwrites it.
+	 * to the next segment or file needs a buffer of its own, before the trailer
+	 * overwrites it.
 	 */
 	Bounce rest = together < nr ? s.queue->take() : Bounce{};
+	if (!rest.data && !other_file)
+		together = nr;
 	if (rest.data)
 		memcpy(rest.data, buffer.data + size_t{together} * block_bytes,
 		       size_t{nr - together} * block_bytes);

@@ -61,10 +61,21 @@ void StoreVolume::write_log(SegmentTable::Place place, uint32_t buffer, uint32_t
 		      });
 }
 
+uint32_t StoreVolume::fitting(const BlockRun &run) const
+{
+	constexpr uint32_t kFrames = 2 * disk::kPage, kWorthwhile = 64 << 10;
+	uint32_t left = segments.left_for_blocks();
+
+	if (failed_seq || left < kWorthwhile + kFrames ||
+	    uint64_t{run.nr} * run.block_bytes + kFrames <= left)
+		return run.nr;
+	uint32_t nr = (left - kFrames) / run.block_bytes;
+	return nr ? nr : run.nr;
+}
+
 Result<> StoreVolume::write(const BlockRun &run, uint32_t buffer, Done done,
 			    std::function<void()> finished)
 {
-	flush_tombstones();
 	if (failed_seq) {
 		held_.push_back({run, buffer, std::move(done), std::move(finished)});
 		checkpointer_->retry();
@@ -155,7 +166,7 @@ void StoreVolume::flush_tombstones()
 		return;
 	disk::ExtentHeader header{};
 	header.kind = disk::Kind::Tombstones;
-	auto place = segments.append(header.total_bytes(), SegmentTable::For::Upkeep);
+	auto place = segments.append(header.total_bytes(), SegmentTable::For::Tombstones);
 	if (!place)
 		return;
 	std::vector<disk::Tombstone> batch;

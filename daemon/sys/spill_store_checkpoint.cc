@@ -124,7 +124,7 @@ bool free_is_empty(const disk::CheckpointHeader &header, const SegmentTable &tab
 {
 	for (uint32_t number : table.list_free()) {
 		if (table.at(number).used_bytes || !table.at(number).extents.empty() ||
-		    number == header.open_segment)
+		    number == header.open_segment[0] || number == header.open_segment[1])
 			return false;
 	}
 	return true;
@@ -184,7 +184,7 @@ EncodedCheckpoint encode_checkpoint(const disk::Superblock &super, const Segment
 	out.header.in_flight_bytes = position.in_flight_bytes;
 	out.header.nr_segments = table.size();
 	out.header.nr_free = static_cast<uint32_t>(free.size());
-	out.header.open_segment = table.open();
+	std::copy(table.open().begin(), table.open().end(), out.header.open_segment);
 	disk::seal(out.header);
 	out.payload.resize((out.payload.size() + disk::kPage - 1) / disk::kPage * disk::kPage);
 	return out;
@@ -229,10 +229,17 @@ Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 		wrong = "it goes on after its end";
 	if (!wrong && !free_is_empty(header, out.table))
 		wrong = "a segment is both free and in use";
+	if (!wrong && header.open_segment[0] < nr_segments &&
+	    header.open_segment[0] == header.open_segment[1])
+		wrong = "a segment is open twice";
 	if (wrong)
 		return error(EBADMSG, std::string("checkpoint: ") + wrong);
-	if (header.open_segment < nr_segments)
-		out.table.restore_open(header.open_segment);
+	OpenSegments open = kNoneOpen;
+	for (uint32_t i = 0; i < disk::kNrEnds; i++) {
+		if (header.open_segment[i] < nr_segments)
+			open[i] = header.open_segment[i];
+	}
+	out.table.restore_open(open);
 	out.table.settle();
 	return out;
 }

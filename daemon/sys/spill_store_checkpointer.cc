@@ -8,9 +8,9 @@ namespace cxlkv {
 namespace {
 
 constexpr auto kRetryPause = std::chrono::milliseconds(100);
-/* A checkpoint costs at most 1/32 of what was written since the last one, and recovery reads that
+/* A checkpoint costs at most 1/64 of what was written since the last one, and recovery reads that
  * much. */
-constexpr uint64_t kLogPerCheckpoint = 32;
+constexpr uint64_t kLogPerCheckpoint = 64;
 constexpr uint64_t kMinLogSegments = 4;
 
 } // namespace
@@ -27,12 +27,21 @@ bool StoreCheckpointer::due() const
 	if (volume_.options.wipe == StoreOptions::Wipe::Secure && segments.nr_freed() &&
 	    !segments.evacuating())
 		return true;
-	/* Freed segments are wanted: a few at a time while there is time, any when there is none.
-	 */
-	uint32_t freed = segments.nr_freed(), reserve = segments.reserve();
-	if (segments.nr_free() <= reserve)
-		return freed > 0;
-	return segments.nr_free() <= 2 * reserve && freed >= reserve;
+	return freed_are_wanted();
+}
+
+/* Many segments with each checkpoint, a little before there are none; any when no more will come.
+ */
+bool StoreCheckpointer::freed_are_wanted() const
+{
+	const SegmentTable &segments = volume_.segments;
+	uint32_t reserve = segments.reserve(), enough = (segments.kept_free() - reserve) * 3 / 4;
+
+	if (!segments.nr_freed() || segments.nr_free() > reserve + 1)
+		return false;
+	if (segments.nr_freed() >= enough || !segments.nr_free())
+		return true;
+	return segments.nr_free() <= reserve && segments.victim() == Location::kNone;
 }
 
 void StoreCheckpointer::pump()

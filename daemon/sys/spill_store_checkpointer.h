@@ -36,6 +36,7 @@ private:
 	};
 
 	[[nodiscard]] bool due() const;
+	[[nodiscard]] bool freed_are_wanted() const;
 	void begin();
 	void plan_steps();
 	void next();

@@ -13,8 +13,8 @@ bool StoreCleaner::due() const
 
 	if (volume_.failed_seq)
 		return false;
-	uint32_t wanted = segments.reserve() + std::max(1u, segments.size() / 32);
-	return segments.evacuating() || segments.nr_free() + segments.nr_freed() < wanted;
+	return segments.evacuating() ||
+	       segments.nr_free() + segments.nr_freed() < segments.kept_free();
 }
 
 void StoreCleaner::pump()
@@ -134,7 +134,7 @@ void StoreCleaner::write()
 		used += run.bytes();
 	}
 	auto place = used && !volume_.failed_seq
-			     ? volume_.segments.append(used, SegmentTable::For::Upkeep)
+			     ? volume_.segments.append(used, SegmentTable::For::Moved)
 			     : SegmentTable::Place{};
 	if (!place) {
 		finish();

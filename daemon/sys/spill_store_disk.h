@@ -20,11 +20,12 @@ namespace cxlkv::disk {
 static_assert(std::endian::native == std::endian::little, "the format is the memory layout");
 
 constexpr uint32_t kPage = 4096; /* unit of every I/O */
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;
 constexpr uint64_t kSuperMagic = 0x3153564b4c584343; /* "CCXLKVS1" */
 constexpr uint32_t kExtentMagic = 0x544e5458;        /* "XTNT" */
 
 constexpr uint64_t kCheckpointMagic = 0x4b43485058434b58;
+constexpr uint32_t kNrEnds = 2; /* segments that the log grows in at one time */
 
 struct Superblock {
 	uint64_t magic;
@@ -60,10 +61,10 @@ struct CheckpointHeader {
 	uint64_t payload_bytes; /* without the padding to whole pages */
 	uint64_t in_flight_bytes;
 	uint32_t nr_segments;
-	uint32_t nr_free;      /* segments in the order they will be used */
-	uint32_t open_segment; /* UINT32_MAX: none */
-	uint32_t nr_used;      /* segment records */
-	uint8_t zero[4016];
+	uint32_t nr_free;               /* segments in the order they will be used */
+	uint32_t open_segment[kNrEnds]; /* UINT32_MAX: none */
+	uint32_t nr_used;               /* segment records */
+	uint8_t zero[4012];
 };
 static_assert(sizeof(CheckpointHeader) == kPage);
 

@@ -17,28 +17,43 @@ SegmentTable::SegmentTable(uint32_t nr_segments, uint32_t segment_bytes)
 
 SegmentTable::Place SegmentTable::append(uint32_t bytes, For use)
 {
+	uint32_t &end = open_[use == For::Moved ? 1 : 0];
+
 	/* What is left of a segment that upkeep opened from the reserve is upkeep's too. */
 	if (use == For::Blocks && free_.size() < reserve())
 		return {};
-	if (open_ == Location::kNone || segments_[open_].used_bytes + bytes > segment_bytes_) {
-		uint32_t kept = use == For::Upkeep ? 0 : reserve();
+	if (end == Location::kNone || segments_[end].used_bytes + bytes > segment_bytes_) {
+		uint32_t kept = use == For::Blocks ? reserve() : 0;
 		if (free_.size() <= kept || (wiping_ && segments_[free_.front()].unwiped))
 			return {};
-		close_open();
-		open_ = free_.front();
+		close(end);
+		end = free_.front();
 		free_.pop_front();
-		segments_[open_].state = Segment::State::Open;
-		segments_[open_].unwiped = false;
-		segments_[open_].life++;
+		segments_[end].state = Segment::State::Open;
+		segments_[end].unwiped = false;
+		segments_[end].life++;
 	}
-	Place place{open_, segments_[open_].used_bytes};
-	segments_[open_].used_bytes += bytes;
+	Place place{end, segments_[end].used_bytes};
+	segments_[end].used_bytes += bytes;
 	return place;
+}
+
+uint32_t SegmentTable::left_for_blocks() const
+{
+	if (open_[0] == Location::kNone || free_.size() <= reserve())
+		return 0;
+	return segment_bytes_ - segments_[open_[0]].used_bytes;
 }
 
 void SegmentTable::close_open()
 {
-	uint32_t old = std::exchange(open_, Location::kNone);
+	for (uint32_t &end : open_)
+		close(end);
+}
+
+void SegmentTable::close(uint32_t &end)
+{
+	uint32_t old = std::exchange(end, Location::kNone);
 
 	if (old == Location::kNone)
 		return;
@@ -101,8 +116,10 @@ void SegmentTable::evacuate(uint64_t arena)
 			continue;
 		nr_evacuating_ += !segment.evacuate;
 		segment.evacuate = true;
-		if (i == open_)
-			close_open();
+		for (uint32_t &end : open_) {
+			if (i == end)
+				close(end);
+		}
 	}
 }
 
@@ -182,18 +199,16 @@ uint32_t SegmentTable::largest_block() const
 	return bytes;
 }
 
-void SegmentTable::restore_open(uint32_t segment)
+void SegmentTable::restore_open(const OpenSegments &open)
 {
-	open_ = segment;
-	segments_[segment].state = Segment::State::Open;
+	open_ = open;
 }
 
 void SegmentTable::settle()
 {
 	freed_.clear();
 	for (uint32_t i = 0; i < size(); i++) {
-		if (i != open_)
-			segments_[i].state = Segment::State::Closed;
+		segments_[i].state = is_open(i) ? Segment::State::Open : Segment::State::Closed;
 	}
 	for (uint32_t number : free_)
 		segments_[number].state = Segment::State::Free;

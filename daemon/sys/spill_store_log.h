@@ -8,6 +8,10 @@
  * recovery would still look for its blocks there. Free segments are used in the
  * order that the checkpoint lists them, so that recovery knows where the log
  * goes on.
+ *
+ * The log grows at two ends: what was just written dies soon or lives long, what
+ * was moved has shown that it lives long. Mixed, each segment would keep a few
+ * old blocks that have to be moved again and again.
  */
 #pragma once
 
@@ -15,6 +19,7 @@
 #include "sys/spill_store_index.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -51,23 +56,28 @@ struct Segment {
 	std::vector<BlockEntry> blocks;
 };
 
+/* Where the log grows: with what is written (tombstones too), with what is moved. */
+using OpenSegments = std::array<uint32_t, disk::kNrEnds>;
+constexpr OpenSegments kNoneOpen = {Location::kNone, Location::kNone};
+
 class SegmentTable {
 public:
 	SegmentTable() = default;
 	SegmentTable(uint32_t nr_segments, uint32_t segment_bytes);
 
-	enum class For : uint8_t {
-		Blocks,
-		Upkeep
-	}; /* Upkeep (cleaning, tombstones) may use the reserve */
+	/* Upkeep (tombstones, what the cleaner moves) may use the reserve. */
+	enum class For : uint8_t { Blocks, Tombstones, Moved };
 	struct Place {
 		uint32_t segment = Location::kNone;
 		uint32_t offset = 0;
 		explicit operator bool() const { return segment != Location::kNone; }
 	};
-	/* Room in the open segment, or in the next free one. */
+	/* Room in the end's open segment, or in the next free one. */
 	Place append(uint32_t bytes, For use);
-	/* The open segment takes no more, as after a write error. */
+	/* Bytes left in the open segment of what is written; 0 where another could not follow it.
+	 */
+	[[nodiscard]] uint32_t left_for_blocks() const;
+	/* The open segments take no more, as after a write error. */
 	void close_open();
 
 	/* Enters an extent, all of it dead; returns the first block's slot. */
@@ -95,7 +105,7 @@ public:
 	/* For recovery: the list as it was, the segment that was open, and what is free in the end.
 	 */
 	void restore_free(std::deque<uint32_t> free) { free_ = std::move(free); }
-	void restore_open(uint32_t segment);
+	void restore_open(const OpenSegments &open);
 	void settle();
 
 	[[nodiscard]] Segment &at(uint32_t segment) { return segments_[segment]; }
@@ -116,7 +126,11 @@ public:
 	[[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(segments_.size()); }
 	[[nodiscard]] uint32_t segment_bytes() const { return segment_bytes_; }
 	[[nodiscard]] uint64_t live_bytes() const { return live_bytes_; }
-	[[nodiscard]] uint32_t open() const { return open_; }
+	[[nodiscard]] const OpenSegments &open() const { return open_; }
+	[[nodiscard]] bool is_open(uint32_t segment) const
+	{
+		return std::find(open_.begin(), open_.end(), segment) != open_.end();
+	}
 	[[nodiscard]] uint32_t nr_free() const { return static_cast<uint32_t>(free_.size()); }
 	[[nodiscard]] uint32_t nr_freed() const { return static_cast<uint32_t>(freed_.size()); }
 	[[nodiscard]] uint64_t unwiped_bytes() const;
@@ -124,14 +138,20 @@ public:
 	[[nodiscard]] uint64_t nr_extents() const { return nr_extents_; }
 	[[nodiscard]] uint64_t nr_slots() const { return nr_slots_; }
 	/* Segments that only upkeep may use. */
-	[[nodiscard]] uint32_t reserve() const { return std::max(2u, size() / 64); }
+	[[nodiscard]] uint32_t reserve() const { return std::max(2u, size() / 128); }
+	/*
+	 * Free ones that the cleaner keeps. More would leave the dead less room to
+	 * gather in before something is moved, fewer would need more checkpoints.
+	 */
+	[[nodiscard]] uint32_t kept_free() const { return reserve() + std::max(1u, size() / 40); }
 
 private:
 	void free_if_empty(uint32_t segment);
+	void close(uint32_t &end);
 
 	uint32_t segment_bytes_ = 0;
 	bool wiping_ = false;
-	uint32_t open_ = Location::kNone;
+	OpenSegments open_ = kNoneOpen;
 	std::vector<Segment> segments_;
 	std::deque<uint32_t> free_;
 	std::deque<uint32_t> freed_;

@@ -67,19 +67,20 @@ public:
 
 private:
 	/*
-	 * Extents newer than the checkpoint: in the segment that was open, then in the
-	 * free ones in their order. The end has come when so much of the log in a row
+	 * Extents newer than the checkpoint: in the segments that were open, then in
+	 * the free ones in their order. The end has come when so much of the log in a row
 	 * has none that no write in flight can lie behind it.
 	 */
 	Result<> collect()
 	{
 		uint64_t silent_bytes = 0;
-		uint32_t last = out_.table.open();
 		auto free = out_.table.list_free();
 		uint32_t nr_opened = 0;
 
-		if (last != Location::kNone) {
-			auto any = collect_from(last, out_.table.at(last).used_bytes);
+		for (uint32_t segment : out_.table.open()) {
+			if (segment == Location::kNone)
+				continue;
+			auto any = collect_from(segment, out_.table.at(segment).used_bytes);
 			if (!any)
 				return any.error();
 		}
@@ -89,14 +90,12 @@ private:
 			if (!any)
 				return any.error();
 			silent_bytes = *any ? 0 : silent_bytes + super_.segment_bytes;
-			if (*any) {
-				last = free[i];
+			if (*any)
 				nr_opened = i + 1;
-			}
 		}
 		std::sort(extents_.begin(), extents_.end(),
 			  [](auto &a, auto &b) { return a.seq < b.seq; });
-		reopen(free, nr_opened, last);
+		reopen(free, nr_opened);
 		return ok();
 	}
 
@@ -115,8 +114,11 @@ private:
 		return any;
 	}
 
-	/* Makes the segments that the log had got to used ones, the last of them open. */
-	void reopen(const std::vector<uint32_t> &free, uint32_t nr_opened, uint32_t last)
+	/*
+	 * Makes the segments that the log had got to used ones. Which of them the log
+	 * grew in last is not known, unless it is still where the checkpoint says.
+	 */
+	void reopen(const std::vector<uint32_t> &free, uint32_t nr_opened)
 	{
 		for (const disk::ExtentHeader &header : extents_) {
 			Segment &segment = out_.table.at(header.segment);
@@ -126,8 +128,8 @@ private:
 				std::max(segment.used_bytes, header.offset + header.total_bytes());
 		}
 		out_.table.restore_free(std::deque<uint32_t>(free.begin() + nr_opened, free.end()));
-		if (last != Location::kNone)
-			out_.table.restore_open(last);
+		if (nr_opened)
+			out_.table.restore_open(kNoneOpen);
 	}
 
 	/* Is anything missing that was on the device once? */

@@ -85,14 +85,15 @@ uint32_t segments_in(uint64_t bytes, const disk::Superblock &super)
 Result<disk::Superblock> plan_super(uint64_t bytes, uint32_t extent_bytes, const std::string &path)
 {
 	disk::Superblock super{};
-	/* 1/64 of the store, within limits; at least two of the longest extents. */
-	uint64_t least = 2 * (uint64_t{extent_bytes} + 2 * disk::kPage);
+	uint64_t longest = uint64_t{extent_bytes} + 2 * disk::kPage;
+	/* Small ones die as a whole more often; a whole number of the longest extents leaves no
+	 * gap. */
+	uint64_t wanted = std::min(bytes / 256, kMaxSegmentBytes) / longest * longest;
 
 	super.magic = disk::kSuperMagic;
 	super.version = disk::kFormatVersion;
 	super.nr_files = 1;
-	super.segment_bytes =
-		whole_pages(std::clamp(bytes / 64, least, std::max(least, kMaxSegmentBytes)));
+	super.segment_bytes = std::max(wanted, 2 * longest);
 	/* Enough for a table of 64 KiB blocks written one by one, many times over. */
 	super.checkpoint_bytes = std::max<uint64_t>(whole_pages(bytes / 512), 16 * disk::kPage);
 	if (segments_in(bytes, super) < kMinSegments)

@@ -135,8 +135,8 @@ Result<> StoreVolume::recover_log(uint32_t nr_segments, uint64_t bytes)
 void StoreVolume::start(IoQueue &q, uint32_t first_inner)
 {
 	queue = &q;
-	position.in_flight_bytes =
-		2 * (options.nr_buffers + kInnerBuffers) * q.buffer_bytes() + super.segment_bytes;
+	position.in_flight_bytes = 2 * (options.nr_buffers + kInnerBuffers) * q.buffer_bytes() +
+				   disk::kNrEnds * super.segment_bytes;
 	tombstone_buffer_ = q.inner(first_inner);
 	checkpointer_ = std::make_unique<StoreCheckpointer>(*this, q.inner(first_inner + 1));
 	cleaner_ = std::make_unique<StoreCleaner>(*this, q.inner(first_inner + 2));
@@ -234,7 +234,8 @@ void StoreVolume::drop(BlockKey key)
 		last->nr++;
 	else
 		tombstones_.push_back({key.arena, position.version, key.block, 1});
-	flush_tombstones();
+	/* From poll(): what is dropped together is written together. */
+	queue->wake();
 }
 
 void StoreVolume::drop_arena(uint64_t arena)
@@ -249,7 +250,7 @@ void StoreVolume::drop_arena(uint64_t arena)
 	std::erase_if(abandoned_, [&](BlockKey key) { return key.arena == arena; });
 	std::erase_if(tombstones_, [&](const disk::Tombstone &t) { return t.arena == arena; });
 	tombstones_.push_back({arena, position.version, 0, UINT32_MAX});
-	flush_tombstones();
+	queue->wake();
 	if (options.wipe == StoreOptions::Wipe::Secure) {
 		segments.evacuate(arena);
 		request_checkpoint();

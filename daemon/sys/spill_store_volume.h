@@ -42,6 +42,9 @@ public:
 	static constexpr uint32_t kInnerBuffers = 4;
 	void start(IoQueue &queue, uint32_t first_inner);
 
+	/* How many of the run's first blocks one extent should hold, so that no segment ends with a
+	 * gap. */
+	[[nodiscard]] uint32_t fitting(const BlockRun &run) const;
 	/* Results of the blocks: the errno of each, through the callback. */
 	using Done = std::function<void(uint32_t i, int error)>;
 	/* Where it is taken, done is called once a block, then finished once. Blocks lie one page

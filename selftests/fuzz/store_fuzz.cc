@@ -74,7 +74,8 @@ void put_checkpoint(Input &in, const disk::Superblock &super, std::byte *image)
 	header.in_flight_bytes = in.take<uint32_t>();
 	header.nr_segments = in.take<uint8_t>() % 16;
 	header.nr_free = in.take<uint8_t>() % 16;
-	header.open_segment = in.take<uint8_t>();
+	for (uint32_t &segment : header.open_segment)
+		segment = in.take<uint8_t>();
 	header.nr_used = in.take<uint8_t>() % 16;
 	in.take(area + disk::kPage, header.payload_bytes);
 	header.payload_crc = disk::crc32c(0, {area + disk::kPage, header.payload_bytes});

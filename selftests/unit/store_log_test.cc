@@ -16,7 +16,7 @@ protected:
 	void SetUp() override
 	{
 		StoreTest::SetUp();
-		options_.size_bytes = 64u << 20; /* segments of 1 MiB */
+		options_.size_bytes = 64u << 20; /* more than 200 segments */
 	}
 
 	/* What each block of arena 1 must hold; absent = dropped. */

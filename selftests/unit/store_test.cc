@@ -4,6 +4,7 @@
 
 #include "sys/spill_store_disk.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -239,21 +240,32 @@ TEST_F(StoreTest, ShortWriteIsAnErrorAndLeavesTheOldRecord)
 		EXPECT_EQ(driver_->check(1, i, kBytes, 1), 0);
 }
 
-TEST_F(StoreTest, VersionFromTheFutureIsRefused)
+TEST_F(StoreTest, VersionsFromTheFutureAndThePastAreRefused)
 {
 	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
 	store_.reset();
-	disk::Superblock super;
-	FILE *file = fopen(options_.path.c_str(), "r+");
-	ASSERT_EQ(fread(&super, sizeof(super), 1, file), 1u);
-	super.version++;
-	disk::seal(super);
-	rewind(file);
-	ASSERT_EQ(fwrite(&super, sizeof(super), 1, file), 1u);
-	fclose(file);
-	Error said = open_error();
-	EXPECT_EQ(said.code, EPROTONOSUPPORT);
-	EXPECT_NE(said.what.find("format 2"), std::string::npos) << said.what;
+	for (uint32_t version : {disk::kFormatVersion + 1, disk::kFormatVersion - 1}) {
+		disk::Superblock super;
+		FILE *file = fopen(options_.path.c_str(), "r+");
+		ASSERT_EQ(fread(&super, sizeof(super), 1, file), 1u);
+		uint32_t right = std::exchange(super.version, version);
+		disk::seal(super);
+		rewind(file);
+		ASSERT_EQ(fwrite(&super, sizeof(super), 1, file), 1u);
+		fflush(file);
+		Error said = open_error();
+		EXPECT_EQ(said.code, EPROTONOSUPPORT);
+		EXPECT_NE(said.what.find(fmt::format("format {}", version)), std::string::npos)
+			<< said.what;
+		super.version = right;
+		disk::seal(super);
+		rewind(file);
+		ASSERT_EQ(fwrite(&super, sizeof(super), 1, file), 1u);
+		fclose(file);
+	}
+	open();
+	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), 0) << "a refused store is left as it was";
 }
 
 TEST_F(StoreTest, ForeignFileIsLeftAlone)
