@@ -98,6 +98,8 @@ const Control::OpEntry Control::kOps[] = {
 	{"decide", &Control::op_decide},
 	{"list", &Control::op_list},
 	{"heads", &Control::op_heads},
+	{"pin", &Control::op_pin},
+	{"drain", &Control::op_drain},
 };
 
 Control::Control(const Parts &parts, std::function<json()> status)
@@ -286,8 +288,12 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
 		/* It begins with its prefill, whose blocks go straight to warm (design.md section
 		 * 6, phase). */
-		auto placed = parts_.placement.place_slot(*entry->arena, *slot, Where::Warm);
-		return placed ? answer.ok() : answer.fail(placed.error().code, placed.error().what);
+		Where where = parts_.policy.draining(Where::Warm) ? Where::Hot : Where::Warm;
+		auto placed = parts_.placement.place_slot(*entry->arena, *slot, where);
+		if (placed)
+			return answer.ok();
+		entry->open_slots[*slot] = false;
+		return answer.fail(placed.error().code, placed.error().what);
 	}
 	Request request{};
 	request.kind = Request::Kind::Drop;

@@ -65,6 +65,9 @@ private:
 	void op_decide(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_list(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_heads(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	/* operate.cc: what an operator may do to arenas that are not his. */
+	void op_pin(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_drain(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
 					      const Answer &answer);

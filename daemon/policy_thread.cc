@@ -97,6 +97,17 @@ void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
 	policy_.hint(arena.options.number, hint, now);
 }
 
+void PolicyThread::drain(Where tier, bool on)
+{
+	(tier == Where::Warm ? draining_warm_ : draining_cold_) = on;
+	if (tier == Where::Warm)
+		faults_.set_memory_limit(options_.hot_limit_bytes +
+					 (on ? 0 : options_.warm_limit_bytes));
+	log_info("{} of the {} tier", on ? "drain" : "end of the drain",
+		 tier == Where::Warm ? "warm" : "cold");
+	kick();
+}
+
 void PolicyThread::recheck(std::shared_ptr<Arena> arena, Extent extent)
 {
 	std::lock_guard lock(mutex_);
@@ -201,7 +212,8 @@ void PolicyThread::apply_moves(uint64_t now)
 	}
 }
 
-/* A session that decodes makes its next blocks hot; while it prefilled they went to warm. */
+/* A session that decodes makes its next blocks hot; while it prefilled they went to warm, unless
+ * that is to become empty. */
 void PolicyThread::place_sessions()
 {
 	if (!placement_.usable())
@@ -209,8 +221,9 @@ void PolicyThread::place_sessions()
 	for (const auto &entry : arenas_.all()) {
 		Arena &arena = *entry->arena;
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++) {
-			if (!entry->open_slots[slot] ||
-			    policy_.phase(arena.options.number, slot) != Phase::Decode)
+			bool hot = draining_warm_ ||
+				   policy_.phase(arena.options.number, slot) == Phase::Decode;
+			if (!entry->open_slots[slot] || !hot)
 				continue;
 			if (auto placed = placement_.place_slot(arena, slot, Where::Hot); !placed)
 				log_warning("arena {}: {}", arena.options.number,
@@ -240,6 +253,8 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	input.hot = room(hot, options_.hot_limit_bytes);
 	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
 	input.wanted_hot_bytes = stats.wanted_bytes;
+	input.drain_warm = draining_warm_;
+	input.drain_cold = draining_cold_;
 	input.spill_budget_bytes =
 		options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
 	uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;

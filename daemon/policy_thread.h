@@ -50,6 +50,12 @@ public:
 	void detach(uint32_t arena);
 	/* A hint of the daemon's own (a session was parked, woken). Any thread. */
 	void hint(const Arena &arena, const cxl_kv_hint &hint);
+	/* Empty a tier, Warm or Cold, and keep it empty; or stop that. Any thread. */
+	void drain(Where tier, bool on);
+	[[nodiscard]] bool draining(Where tier) const
+	{
+		return tier == Where::Warm ? draining_warm_ : draining_cold_;
+	}
 	/* Look again where these blocks are, before the next plan. Any thread. */
 	void recheck(std::shared_ptr<Arena> arena, Extent extent);
 
@@ -92,6 +98,7 @@ private:
 	bool stop_ = false, kicked_ = false;
 	std::vector<Recheck> rechecks_;
 	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
+	std::atomic<bool> draining_warm_{false}, draining_cold_{false};
 };
 
 } // namespace cxlkv

@@ -16,8 +16,10 @@ enum ExitCode {
 
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_drain(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
+int cmd_pin(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_status(int argc, char **argv);

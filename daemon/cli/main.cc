@@ -20,6 +20,8 @@ const Command commands[] = {
 	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
 	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
+	{"pin", cmd_pin, "gives blocks of a session a priority"},
+	{"drain", cmd_drain, "empties the warm or the cold tier and keeps it empty"},
 	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},
 	{"metrics", cmd_metrics,
 	 "counters as Prometheus text, or over HTTP on the loopback address"},

@@ -16,8 +16,8 @@ uint64_t minus(uint64_t a, uint64_t b)
 
 Planner::Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input)
     : arenas_(arenas), options_(options), input_(input), move_left_(input.move_budget_bytes),
-      spill_left_(input.cold_available ? input.spill_budget_bytes : 0),
-      warm_left_(minus(input.warm.limit_bytes, input.warm.used_bytes))
+      spill_left_(input.cold_available && !input.drain_cold ? input.spill_budget_bytes : 0),
+      warm_left_(input.drain_warm ? 0 : minus(input.warm.limit_bytes, input.warm.used_bytes))
 {
 }
 
@@ -31,8 +31,13 @@ std::vector<Order> Planner::run()
 		arena->tidy_queue(Where::Warm);
 	}
 	drop();
-	make_warm_room();
+	if (input_.drain_warm)
+		drain_warm();
+	else
+		make_warm_room();
 	make_hot_room();
+	if (input_.drain_cold)
+		drain_cold();
 	wake();
 	prefetch();
 	promote();
@@ -78,10 +83,48 @@ void Planner::make_warm_room()
 	flush();
 }
 
+/* The best go to what room hot has, the rest to cold. */
+void Planner::drain_warm()
+{
+	uint64_t used = minus(input_.warm.used_bytes, ordered_bytes(Where::Warm));
+	uint64_t room = hot_room(input_.hot.high_bytes);
+	if (used > room)
+		make_room(Where::Warm, 0, used - room);
+	flush();
+	promote_all();
+}
+
+void Planner::promote_all()
+{
+	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
+	for (auto &[id, a] : arenas_) {
+		ArenaState *arena = a.get();
+		const uint64_t bytes = arena->geometry().block_bytes;
+		for (VictimQueue::Band band :
+		     {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
+			arena->warm_queue.scan(
+				band, [&](uint32_t b) { return arena->place(b, Where::Warm); },
+				[&](uint32_t b) { arena->table.clear_queued(b, Where::Warm); },
+				[&](uint8_t kind, uint32_t step) {
+					return arena->rank(kind, step);
+				},
+				[&](uint32_t b) {
+					if (room < bytes || arena->table.ordered(b) ||
+					    !arena->movable(b, input_.now_ms, false))
+						return;
+					pick(*arena, b, Action::Promote);
+					room -= bytes;
+				},
+				[&] { return room >= bytes; });
+	}
+	flush();
+}
+
 void Planner::make_hot_room()
 {
 	const TierRoom &hot = input_.hot;
-	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + ordered_bytes(Where::Cold);
+	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + draining_bytes() +
+			  ordered_bytes(Where::Cold);
 	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) +
 			std::min(wanted, hot.limit_bytes);
 	uint64_t soft = used > hot.high_bytes ? used - std::min(hot.low_bytes, used) : 0;
@@ -268,22 +311,30 @@ void Planner::wake()
 		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
 			Session &session = arena->sessions[slot];
 			if (session.wake_until_ms > input_.now_ms)
-				wake_session(*arena, session, slot);
+				fetch_session(*arena, session, slot, true);
 		}
 	flush();
 }
 
+void Planner::drain_cold()
+{
+	for (auto &[id, arena] : arenas_)
+		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++)
+			fetch_session(*arena, arena->sessions[slot], slot, false);
+	flush();
+}
+
 /* Layer by layer, in which order they are needed. */
-void Planner::wake_session(ArenaState &arena, Session &session, uint32_t slot)
+void Planner::fetch_session(ArenaState &arena, Session &session, uint32_t slot, bool promote)
 {
 	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
 	uint64_t block_bytes = arena.geometry().block_bytes;
 	uint32_t unseen = session.nr[static_cast<size_t>(Where::Cold)] +
-			  session.nr[static_cast<size_t>(Where::Warm)];
+			  (promote ? session.nr[static_cast<size_t>(Where::Warm)] : 0);
 	uint64_t room = hot_room(input_.hot.limit_bytes);
 	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
 		Where where = arena.table.where(b);
-		if (where != Where::Cold && where != Where::Warm)
+		if (where != Where::Cold && (where != Where::Warm || !promote))
 			continue;
 		unseen--;
 		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) ||
@@ -389,6 +440,20 @@ uint64_t Planner::waking_bytes() const
 				bytes += session.nr[static_cast<size_t>(Where::Cold)] *
 					 uint64_t{arena->geometry().block_bytes};
 	return minus(bytes, ordered_bytes(Where::Cold));
+}
+
+/* What the next plans fetch of a cold tier that is to become empty. */
+uint64_t Planner::draining_bytes() const
+{
+	constexpr uint64_t a_plan = 64u << 20;
+	uint64_t bytes = 0;
+	if (!input_.drain_cold)
+		return 0;
+	for (const auto &[id, arena] : arenas_)
+		for (const Session &session : arena->sessions)
+			bytes += session.nr[static_cast<size_t>(Where::Cold)] *
+				 uint64_t{arena->geometry().block_bytes};
+	return std::min(minus(bytes, ordered_bytes(Where::Cold)), a_plan);
 }
 
 } // namespace cxlkv

@@ -43,6 +43,9 @@ private:
 
 	void drop();
 	void make_warm_room();
+	void drain_warm();
+	void promote_all();
+	void drain_cold();
 	void make_hot_room();
 	[[nodiscard]] uint64_t promotable_bytes() const;
 	void make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes);
@@ -54,7 +57,7 @@ private:
 				    const Pass &pass) const;
 	bool take(ArenaState &arena, uint32_t block, Where tier);
 	void wake();
-	void wake_session(ArenaState &arena, Session &session, uint32_t slot);
+	void fetch_session(ArenaState &arena, Session &session, uint32_t slot, bool promote);
 	void prefetch();
 	void promote();
 	void pick(ArenaState &arena, uint32_t block, Action action);
@@ -62,6 +65,7 @@ private:
 
 	[[nodiscard]] uint64_t ordered_bytes(Where where) const;
 	[[nodiscard]] uint64_t waking_bytes() const;
+	[[nodiscard]] uint64_t draining_bytes() const;
 	/* Bytes that may still come to hot below the limit given. */
 	[[nodiscard]] uint64_t hot_room(uint64_t limit) const;
 

@@ -48,7 +48,9 @@ struct TierRoom {
 struct PlanInput {
 	uint64_t now_ms = 0;
 	TierRoom hot, warm;
-	bool cold_available = true;      /* false: no store, or it is full */
+	bool cold_available = true; /* false: no store, or it is full */
+	bool drain_warm = false;    /* nothing goes there, and all that is there leaves */
+	bool drain_cold = false;
 	uint64_t wanted_hot_bytes = 0;   /* room that waiting fetches and makes need on top */
 	uint64_t move_budget_bytes = 0;  /* hot <-> warm traffic allowed in this plan */
 	uint64_t spill_budget_bytes = 0; /* bytes that may be ordered to cold in this plan */

@@ -134,6 +134,11 @@ FaultStats FaultServer::stats() const
 	return stats;
 }
 
+void FaultServer::set_memory_limit(uint64_t bytes)
+{
+	impl_->room.set_limit(bytes);
+}
+
 void FaultServer::on_want_room(std::function<void()> callback)
 {
 	impl_->room.on_want_room(std::move(callback));

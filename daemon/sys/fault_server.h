@@ -92,6 +92,8 @@ public:
 	void submit(Request request);           /* any thread */
 	std::vector<Moved> drain_moved();       /* policy thread */
 	[[nodiscard]] FaultStats stats() const; /* any thread */
+	/* FaultServerOptions::hot_limit_bytes from now on. Any thread. */
+	void set_memory_limit(uint64_t bytes);
 	/* Called on the I/O thread when a request starts to wait for room: the policy should plan
 	 * now. */
 	void on_want_room(std::function<void()> callback);

@@ -10,7 +10,7 @@ Room::Room(Ledger &ledger, Spiller &spiller, Restorer &restorer, SpillStore &sto
 	   const FaultServerOptions &options, std::function<uint64_t()> used,
 	   std::function<void(JobPtr)> on_done)
     : ledger_(ledger), spiller_(spiller), restorer_(restorer), store_(store), options_(options),
-      used_(std::move(used)), on_done_(std::move(on_done))
+      limit_bytes_(options.hot_limit_bytes), used_(std::move(used)), on_done_(std::move(on_done))
 {
 }
 
@@ -46,7 +46,7 @@ uint64_t Room::need(Job &job) const
 
 bool Room::fits(uint64_t bytes) const
 {
-	uint64_t limit = options_.hot_limit_bytes;
+	uint64_t limit = limit_bytes_;
 
 	return !bytes || !limit || used_() + ledger_.reserved_bytes + bytes <= limit;
 }
@@ -56,7 +56,8 @@ void Room::enqueue(JobPtr job)
 	uint64_t bytes = need(*job);
 	bool waits = job->request.kind == Request::Kind::Make ||
 		     job->request.kind == Request::Kind::Fetch;
-	bool hopeless = options_.hot_limit_bytes && bytes > options_.hot_limit_bytes;
+	uint64_t limit = limit_bytes_;
+	bool hopeless = limit && bytes > limit;
 
 	if (job->outcome.error) {
 		on_done_(job);

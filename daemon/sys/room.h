@@ -10,6 +10,7 @@
 #include "sys/restore.h"
 #include "sys/spill.h"
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <list>
@@ -29,6 +30,8 @@ public:
 	bool pump();
 	/* Room came free after pump() looked. */
 	[[nodiscard]] bool can_admit() const;
+	/* Bytes of all arenas that may be in memory; 0 = no limit. Any thread. */
+	void set_limit(uint64_t bytes) { limit_bytes_ = bytes; }
 	/* Ends the jobs of the arena (nullptr: all). */
 	void cancel(const ServedArena *served, int error);
 
@@ -60,6 +63,7 @@ private:
 	Restorer &restorer_;
 	SpillStore &store_;
 	const FaultServerOptions &options_;
+	std::atomic<uint64_t> limit_bytes_;
 	std::function<uint64_t()> used_;
 	std::function<void(JobPtr)> on_done_;
 	std::function<void()> want_room_;

@@ -400,6 +400,51 @@ TEST_F(PolicyTest, WithWarmHotDemotesAndWarmSpills)
 	EXPECT_EQ(orders[0].action, Action::Spill) << "room first";
 }
 
+TEST_F(PolicyTest, ADrainedWarmTierEmptiesIntoTheRoomOfHotAndTheRestIntoCold)
+{
+	start();
+	make_slot(0);
+	make_slot(1);
+	moved(0, 64, Where::Warm);
+	now_ms += 1000;
+	PlanInput in = hot_of(64, 100, 80, 60);
+	in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	EXPECT_TRUE(plan(in).empty());
+	in.drain_warm = true;
+	auto orders = plan(in);
+	EXPECT_EQ(blocks(orders, Action::Promote).size(), 16u) << "up to hot's high watermark";
+	EXPECT_EQ(blocks(orders, Action::Spill).size(), 48u);
+	/* What hot has to give goes to cold too. */
+	moved(0, 16, Where::Hot);
+	moved(16, 48, Where::Cold);
+	now_ms += 1000;
+	PlanInput full = hot_of(90, 100, 80, 60);
+	full.warm = {0, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	full.drain_warm = true;
+	orders = plan(full);
+	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
+	EXPECT_EQ(blocks(orders, Action::Spill).size(), 30u);
+}
+
+TEST_F(PolicyTest, ADrainedColdTierComesBackAsFarAsThereIsRoomAndNothingFollows)
+{
+	start();
+	make_slot(0);
+	make_slot(1);
+	moved(64, 64, Where::Cold);
+	now_ms += 1000;
+	PlanInput in = hot_of(64, 100, 90, 80);
+	in.drain_cold = true;
+	EXPECT_EQ(blocks(plan(in), Action::Prefetch).size(), 36u) << "no more than hot holds";
+	now_ms += 60'000;
+	in = hot_of(95, 100, 90, 80);
+	in.drain_cold = true;
+	EXPECT_TRUE(blocks(plan(in), Action::Spill).empty())
+		<< "although hot is over its watermark";
+	in.drain_cold = false;
+	EXPECT_FALSE(blocks(plan(in), Action::Spill).empty());
+}
+
 TEST_F(PolicyTest, BudgetsLimitAPlan)
 {
 	start();
