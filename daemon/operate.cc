@@ -3,8 +3,8 @@
  * Operations of the control socket that act on the host's tiers or on arenas of
  * others: for root and for the daemon's own user.
  */
-#include "control_line.h"
 #include "control.h"
+#include "control_line.h"
 
 #include <unistd.h>
 

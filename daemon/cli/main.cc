@@ -20,6 +20,7 @@ const Command commands[] = {
 	{"status", cmd_status, "the daemon, its tiers, and what it has done so far"},
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
 	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
+	{"report", cmd_report, "a heat map of one arena by layer and KV head over time"},
 	{"pin", cmd_pin, "gives blocks of a session a priority"},
 	{"drain", cmd_drain, "empties the warm or the cold tier and keeps it empty"},
 	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},
