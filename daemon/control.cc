@@ -100,6 +100,7 @@ const Control::OpEntry Control::kOps[] = {
 	{"heads", &Control::op_heads},
 	{"pin", &Control::op_pin},
 	{"drain", &Control::op_drain},
+	{"tune", &Control::op_tune},
 };
 
 Control::Control(const Parts &parts, std::function<json()> status)

@@ -39,6 +39,9 @@ public:
 	Control(const Parts &parts, std::function<nlohmann::json()> status);
 
 	[[nodiscard]] ControlSocket::Handler handler();
+	/* settings -> answer of `tune` (reload.h). */
+	using Tune = std::function<Result<nlohmann::json>(const nlohmann::json &settings)>;
+	void on_tune(Tune tune) { tune_ = std::move(tune); }
 	Histogram wakes_ns; /* wake to all blocks resident */
 
 private:
@@ -67,6 +70,7 @@ private:
 	void op_heads(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	/* operate.cc: what an operator may do to arenas that are not his. */
 	void op_pin(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_tune(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_drain(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
@@ -78,6 +82,7 @@ private:
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
+	Tune tune_;
 	std::map<uint64_t, std::string> names_; /* what a connection's hello called it */
 };
 

@@ -186,8 +186,9 @@ Result<> run(Options options, const ConfigSource &source)
 		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
 	sd_notify(0, "READY=1");
 
-	Result<> result = serve(**socket, control, registry, signals, failed,
-				{source, options, *tiers, policy, mover, registry});
+	const Reloadable reloadable{source, options, *tiers, policy, mover, registry};
+	control.on_tune([&](const nlohmann::json &settings) { return tune(reloadable, settings); });
+	Result<> result = serve(**socket, control, registry, signals, failed, reloadable);
 
 	sd_notify(0, "STOPPING=1");
 	calibration.join();

@@ -79,4 +79,19 @@ void Control::op_drain(const Peer &peer, const json &in, Answer answer, Files &)
 	answer.ok();
 }
 
+void Control::op_tune(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto settings = in.find("set");
+	json none = json::object();
+
+	if (settings != in.end() && !settings->is_object())
+		return answer.fail(EINVAL, "set is an object of keys and their values");
+	if (settings != in.end() && !may_operate(peer, answer))
+		return;
+	auto tuned = tune_(settings == in.end() ? none : *settings);
+	if (!tuned)
+		return answer.fail(tuned.error().code, tuned.error().what);
+	answer.ok(std::move(*tuned));
+}
+
 } // namespace cxlkv

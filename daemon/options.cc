@@ -79,6 +79,10 @@ public:
 	Result<> file(const std::string &name);
 	/* CXL_KV_HOT__LIMIT=25% is [hot] limit. The value is TOML, or else taken as a string. */
 	Result<> environment();
+	/* The same for one key and value. */
+	Result<> text(std::string table, std::string name, const std::string &value,
+		      const std::string &where);
+	void begin_source() { nr_sources_++; }
 	/* What no key can see by itself. */
 	[[nodiscard]] Result<> check_together() const;
 
@@ -186,39 +190,43 @@ Result<> Loader::file(const std::string &name)
 
 Result<> Loader::environment()
 {
-	auto same = [](const std::string &variable, const std::string &name) {
-		return std::ranges::equal(variable, name, [](unsigned char a, unsigned char b) {
-			return tolower(a) == tolower(b);
-		});
-	};
-
-	nr_sources_++;
+	begin_source();
 	for (char **entry = environ; *entry; entry++) {
-		std::string text = *entry;
-		size_t equals = text.find('='), split = text.find("__");
-		if (!text.starts_with("CXL_KV_") || split == std::string::npos || split > equals)
+		std::string line = *entry;
+		size_t equals = line.find('='), split = line.find("__");
+		if (!line.starts_with("CXL_KV_") || split == std::string::npos || split > equals)
 			continue;
-		std::string variable = text.substr(0, equals), value = text.substr(equals + 1);
-		std::string table = variable.substr(7, split - 7),
-			    name = variable.substr(split + 2);
-		for (const OptionKey &key :
-		     keys_) { /* which keep the case of their units: max_MBps */
-			if (same(table, key.table))
-				table = key.table;
-			if (same(table, key.table) && same(name, key.name))
-				name = key.name;
-		}
-		toml::table parsed;
-		try {
-			parsed = toml::parse("value = " + value);
-		} catch (const toml::parse_error &) {
-			parsed.insert("value", value);
-		}
-		if (auto done = set(table, name, *parsed.get("value"), "environment " + variable);
+		std::string variable = line.substr(0, equals), value = line.substr(equals + 1);
+		if (auto done = text(variable.substr(7, split - 7), variable.substr(split + 2),
+				     value, "environment " + variable);
 		    !done)
 			return done;
 	}
 	return ok();
+}
+
+Result<> Loader::text(std::string table, std::string name, const std::string &value,
+		      const std::string &where)
+{
+	auto same = [](const std::string &said, const std::string &known) {
+		return std::ranges::equal(said, known, [](unsigned char a, unsigned char b) {
+			return tolower(a) == tolower(b);
+		});
+	};
+
+	for (const OptionKey &key : keys_) { /* which keep the case of their units: max_MBps */
+		if (same(table, key.table))
+			table = key.table;
+		if (same(table, key.table) && same(name, key.name))
+			name = key.name;
+	}
+	toml::table parsed;
+	try {
+		parsed = toml::parse("value = " + value);
+	} catch (const toml::parse_error &) {
+		parsed.insert("value", value);
+	}
+	return set(table, name, *parsed.get("value"), where);
 }
 
 std::string Loader::where(const std::string &one, const std::string &other) const
@@ -329,6 +337,36 @@ Result<Options> load_options(const std::string &file, bool may_be_absent)
 	if (auto checked = loader.check_together(); !checked)
 		return checked.error();
 	return loader.options;
+}
+
+Result<Options> with_settings(const Options &options,
+			      const std::vector<std::pair<std::string, std::string>> &settings)
+{
+	Loader loader;
+
+	loader.options = options;
+	loader.begin_source();
+	for (const auto &[key, value] : settings) {
+		size_t dot = key.find('.');
+		if (dot == std::string::npos)
+			return error(EINVAL, key + ": a key is TABLE.NAME, such as mover.max_MBps");
+		if (auto done = loader.text(key.substr(0, dot), key.substr(dot + 1), value, "tune");
+		    !done)
+			return done.error();
+	}
+	if (auto checked = loader.check_together(); !checked)
+		return checked.error();
+	return loader.options;
+}
+
+std::vector<OptionValue> option_values(const Options &options)
+{
+	std::vector<OptionValue> values;
+
+	for (const OptionKey &key : option_keys())
+		values.push_back(
+			{key.full_name(), key.show(options), key.allowed, applies_live(key)});
+	return values;
 }
 
 std::vector<OptionChange> apply_live(Options &options, const Options &wanted)

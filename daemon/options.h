@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cxlkv {
@@ -72,6 +73,17 @@ struct OptionChange {
 };
 /* Copies what can change while the daemon runs, and says how wanted differs from options. */
 std::vector<OptionChange> apply_live(Options &options, const Options &wanted);
+
+/* Settings by their keys ("policy.alpha", "0.3"), on top of options; the values as the environment
+ * has them. An error names the key and what it takes, and nothing is set. */
+Result<Options> with_settings(const Options &options,
+			      const std::vector<std::pair<std::string, std::string>> &settings);
+
+struct OptionValue {
+	std::string key, value, allowed;
+	bool live = false; /* can change while the daemon runs */
+};
+std::vector<OptionValue> option_values(const Options &options);
 
 /* One line a key: table.key and what it takes. */
 std::string describe_options();

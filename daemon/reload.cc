@@ -8,6 +8,8 @@
 #include "tiers.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <systemd/sd-daemon.h>
 
 namespace cxlkv {
@@ -43,6 +45,28 @@ void set_log_level(const Options &options)
 					  : Level::Info);
 }
 
+namespace {
+
+std::vector<OptionChange> apply(const Reloadable &daemon, const Options &wanted)
+{
+	auto changes = apply_live(daemon.options, wanted);
+
+	set_log_level(daemon.options);
+	daemon.policy.set_options(policy_thread_options(daemon.options, daemon.tiers),
+				  daemon.options.policy);
+	daemon.mover.set_limit(uint64_t{daemon.options.mover.max_MBps} * 1000000);
+	daemon.registry.set_sampling(sampling_of(daemon.options));
+	for (const OptionChange &change : changes)
+		if (change.live)
+			log_info("{} is {} now, was {}", change.key, change.after, change.before);
+		else
+			log_warning("{} stays {}: {} takes a restart", change.key, change.before,
+				    change.after);
+	return changes;
+}
+
+} // namespace
+
 void reload(const Reloadable &daemon)
 {
 	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
@@ -51,22 +75,43 @@ void reload(const Reloadable &daemon)
 	if (!wanted) {
 		log_error("{}; nothing was changed", wanted.error().what);
 	} else {
-		auto changes = apply_live(daemon.options, *wanted);
-		set_log_level(daemon.options);
-		daemon.policy.set_options(policy_thread_options(daemon.options, daemon.tiers),
-					  daemon.options.policy);
-		daemon.mover.set_limit(uint64_t{daemon.options.mover.max_MBps} * 1000000);
-		daemon.registry.set_sampling(sampling_of(daemon.options));
-		for (const OptionChange &change : changes)
-			if (change.live)
-				log_info("{} is {} now, was {}", change.key, change.after,
-					 change.before);
-			else
-				log_warning("{} stays {}: {} takes a restart", change.key,
-					    change.before, change.after);
+		auto changes = apply(daemon, *wanted);
 		log_info("configuration read again: {} changed", changes.size());
 	}
 	sd_notify(0, "READY=1");
+}
+
+Result<nlohmann::json> tune(const Reloadable &daemon, const nlohmann::json &settings)
+{
+	using nlohmann::json;
+	std::vector<std::pair<std::string, std::string>> wanted;
+	json keys = json::array(), changed = json::array();
+
+	for (const auto &[key, value] : settings.items()) {
+		if (!value.is_string())
+			return error(EINVAL, key + ": values are strings, as in the environment");
+		wanted.emplace_back(key, value.get<std::string>());
+	}
+	auto options = with_settings(daemon.options, wanted);
+	if (!options)
+		return options.error();
+	Options trial = daemon.options;
+	for (const OptionChange &change : apply_live(trial, *options))
+		if (!change.live)
+			return error(EPERM, fmt::format("{} takes a restart: set it in the "
+							"configuration file",
+							change.key));
+	if (!wanted.empty())
+		for (const OptionChange &change : apply(daemon, *options))
+			changed.push_back({{"key", change.key},
+					   {"before", change.before},
+					   {"after", change.after}});
+	for (const OptionValue &value : option_values(daemon.options))
+		keys.push_back({{"key", value.key},
+				{"value", value.value},
+				{"allowed", value.allowed},
+				{"live", value.live}});
+	return json{{"keys", keys}, {"changed", changed}};
 }
 
 } // namespace cxlkv

@@ -8,6 +8,8 @@
 #include "options.h"
 #include "sys/kmod_device.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace cxlkv {
 
 class Mover;
@@ -32,6 +34,12 @@ struct Reloadable {
 
 /* On the thread that serves the control socket; tells systemd when it begins and ends. */
 void reload(const Reloadable &daemon);
+
+/*
+ * Changes settings by their keys until the next reload, all or none; without any, only lists.
+ * Answers {"keys": [..], "changed": [..]}, see docs/control-protocol.md.
+ */
+Result<nlohmann::json> tune(const Reloadable &daemon, const nlohmann::json &settings);
 
 /* What a start and a reload take out of the options. */
 PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &tiers);

@@ -26,5 +26,6 @@ int cmd_sim(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 
 } // namespace cxlkv

@@ -21,6 +21,7 @@ const Command commands[] = {
 	{"list", cmd_list, "arenas: whose, their geometry, bytes in each tier"},
 	{"top", cmd_top, "the same live, with rates and a heat map by layer and head"},
 	{"report", cmd_report, "a heat map of one arena by layer and KV head over time"},
+	{"tune", cmd_tune, "shows settings, and changes those that can change live"},
 	{"pin", cmd_pin, "gives blocks of a session a priority"},
 	{"drain", cmd_drain, "empties the warm or the cold tier and keeps it empty"},
 	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},

@@ -146,6 +146,35 @@ TEST_F(OperateTest, APinnedSessionStaysWhileAnOlderOneWouldLeave)
 	EXPECT_EQ(run(cmd_pin, {"pin", arena, "0", "--head", "-1"}), kExitUsage);
 }
 
+TEST_F(OperateTest, SettingsChangeAllOrNone)
+{
+	auto value = [](const std::string &key) -> std::string {
+		auto client = ControlClient::connect();
+		auto got = client ? client->call({{"op", "tune"}})
+				  : Result<nlohmann::json>(client.error());
+		if (got)
+			for (const auto &known : (*got)["keys"])
+				if (text_at(known, "/key") == key)
+					return text_at(known, "/value");
+		return "not there";
+	};
+	ASSERT_EQ(run(cmd_tune, {"tune", "mover.max_MBps=123", "policy.preset=paper"}), kExitOk)
+		<< said_;
+	EXPECT_NE(said_.find("mover.max_MBps is 123 now"), std::string::npos) << said_;
+	EXPECT_EQ(value("mover.max_MBps"), "123");
+	EXPECT_EQ(value("policy.preset"), "paper");
+	EXPECT_EQ(run(cmd_tune, {"tune", "mover.max_MBps=7", "policy.alpha=2"}), kExitFailure);
+	EXPECT_NE(said_.find("policy.alpha"), std::string::npos) << said_;
+	EXPECT_EQ(run(cmd_tune, {"tune", "mover.max_MBps=7", "cold.queue_depth=8"}), kExitFailure);
+	EXPECT_NE(said_.find("restart"), std::string::npos) << said_;
+	EXPECT_EQ(run(cmd_tune, {"tune", "hot.low_permil=990"}), kExitFailure) << "above high";
+	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense=7"}), kExitFailure);
+	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense"}), kExitUsage);
+	EXPECT_EQ(value("mover.max_MBps"), "123");
+	ASSERT_EQ(run(cmd_tune, {"tune"}), kExitOk);
+	EXPECT_NE(said_.find("* mover.max_MBps"), std::string::npos) << said_;
+}
+
 /* Whoever may connect is no operator yet. */
 TEST_F(OperateTest, OthersAreRefused)
 {
@@ -162,7 +191,8 @@ TEST_F(OperateTest, OthersAreRefused)
 		bool refused = true;
 		for (const nlohmann::json &request :
 		     {nlohmann::json{{"op", "drain"}, {"tier", "cold"}, {"on", true}},
-		      nlohmann::json{{"op", "pin"}, {"arena", 1}, {"slot", 0}, {"priority", 0}}}) {
+		      nlohmann::json{{"op", "pin"}, {"arena", 1}, {"slot", 0}, {"priority", 0}},
+		      nlohmann::json{{"op", "tune"}, {"set", {{"mover.max_MBps", "1"}}}}}) {
 			auto answer = client->call(request);
 			refused &= !answer && answer.error().what.find("root") != std::string::npos;
 		}
