@@ -132,10 +132,10 @@ $(B)/bin/cxl-kvd: $(call obj,$(DAEMON_SRC)) $(LIBDAEMON)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(DAEMON_LIBS)
 
-$(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON)
+$(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON) $(call obj,$(CLIENT_SRC))
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS)
+	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS) -ljson-c
 
 $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
 	@mkdir -p $(@D)

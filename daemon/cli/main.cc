@@ -29,6 +29,7 @@ const Command commands[] = {
 	 "counters as Prometheus text, or over HTTP on the loopback address"},
 	{"sim", cmd_sim, "traces through the policy and its rivals; needs no daemon"},
 	{"store", cmd_store, "stat, fsck, dump: a spill file that no daemon has open"},
+	{"replay", cmd_replay, "plays a trace to the daemon as an engine would"},
 	{"bench", cmd_bench, "measures this host's tiers: nodes, moves between them, drive"},
 	{"plan", cmd_plan, "sizes, times and cost of a deployment, from a model of it"},
 };
