@@ -42,7 +42,8 @@ public:
 	/* settings -> answer of `tune` (reload.h). */
 	using Tune = std::function<Result<nlohmann::json>(const nlohmann::json &settings)>;
 	void on_tune(Tune tune) { tune_ = std::move(tune); }
-	Histogram wakes_ns; /* wake to all blocks resident */
+	Histogram wakes_ns;                    /* wake to all blocks resident */
+	std::array<uint64_t, 4> nr_verdicts{}; /* of decide, by Verdict; the control thread's */
 
 private:
 	using Files = std::deque<Fd>;

@@ -161,7 +161,7 @@ Result<> run(Options options, const ConfigSource &source)
 			[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
-				    control.wakes_ns, bandwidths, warnings,
+				    control, bandwidths, warnings,
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 

@@ -120,6 +120,12 @@ std::vector<HeadStats> PolicyThread::heads(uint32_t arena) const
 	return policy_.heads(arena);
 }
 
+std::array<uint64_t, 5> PolicyThread::accesses() const
+{
+	std::lock_guard lock(policy_mutex_);
+	return policy_.accesses();
+}
+
 std::array<uint32_t, 3> PolicyThread::phases(const ArenaEntry &entry) const
 {
 	std::array<uint32_t, 3> nr{};

@@ -60,6 +60,7 @@ public:
 	void recheck(std::shared_ptr<Arena> arena, Extent extent);
 
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
+	[[nodiscard]] std::array<uint64_t, 5> accesses() const;
 	/* Open sessions by phase: unknown, prefill, decode. */
 	[[nodiscard]] std::array<uint32_t, 3> phases(const ArenaEntry &entry) const;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "status.h"
 
+#include "control.h"
 #include "registry.h"
 
 #include <algorithm>
@@ -39,6 +40,17 @@ json show(const MoveCounters &c)
 		{"bytes", c.bytes.load()}};
 }
 
+/* [ns, how many took at most that]...; the last one is all of them. */
+json show(const Histogram &histogram)
+{
+	json at_most = json::array();
+
+	for (uint64_t decade = 10000; decade <= 10000000000; decade *= 10)
+		for (uint64_t ns : {decade, decade * 5 / 2, decade * 5})
+			at_most.push_back({ns, histogram.nr_at_most(ns)});
+	return {{"at_most_ns", at_most}, {"count", histogram.count()}, {"sum_ns", histogram.sum()}};
+}
+
 /* Which source delivers, what it delivered, and why the better ones do not. */
 json show(const Sampler &sampler)
 {
@@ -73,6 +85,69 @@ json show(const Bandwidths &bandwidths)
 	return out;
 }
 
+/* What was done since the start, and how long it took. */
+json history(const StatusSources &s, const FaultStats &f)
+{
+	const auto accesses = s.policy.accesses();
+	const auto &verdicts = s.control.nr_verdicts;
+
+	return {{"spill",
+		 {{"spilled", f.nr_spilled},
+		  {"spilled_bytes", f.spilled_bytes},
+		  {"clean", f.nr_spilled_clean},
+		  {"aborted", f.nr_spill_aborted},
+		  {"failed", f.nr_spill_failed},
+		  {"refused", f.nr_spill_refused}}},
+		{"restore",
+		 {{"restored", f.nr_restored},
+		  {"restored_bytes", f.restored_bytes},
+		  {"demand", f.nr_demand_restored},
+		  {"p50_ns", f.restore_p50_ns},
+		  {"p99_ns", f.restore_p99_ns},
+		  {"lost", f.nr_lost}}},
+		{"wake",
+		 {{"count", s.control.wakes_ns.count()},
+		  {"p50_ns", s.control.wakes_ns.permille(500)},
+		  {"p99_ns", s.control.wakes_ns.permille(990)}}},
+		{"bandwidths", show(s.bandwidths)},
+		{"times",
+		 {{"spill", show(s.faults.times().spill_ns)},
+		  {"restore", show(s.faults.times().restore_ns)},
+		  {"stall", show(s.faults.times().stall_ns)},
+		  {"reuse_gap", show(s.faults.times().reuse_gap_ns)},
+		  {"promote_wait", show(s.mover.promote_wait_ns)},
+		  {"wake", show(s.control.wakes_ns)}}},
+		{"accesses",
+		 {{"hot", accesses[static_cast<size_t>(Where::Hot)]},
+		  {"warm", accesses[static_cast<size_t>(Where::Warm)]},
+		  {"cold", accesses[static_cast<size_t>(Where::Cold)]}}},
+		{"decisions",
+		 {{"fetch", verdicts[static_cast<size_t>(Verdict::Fetch)]},
+		  {"recompute", verdicts[static_cast<size_t>(Verdict::Recompute)]},
+		  {"split", verdicts[static_cast<size_t>(Verdict::Split)]},
+		  {"drop", verdicts[static_cast<size_t>(Verdict::Drop)]}}},
+		{"faults",
+		 {{"missing", f.nr_faults_missing},
+		  {"wp", f.nr_faults_wp},
+		  {"minor", f.nr_faults_minor}}},
+		{"made", f.nr_made},
+		{"dropped", f.nr_dropped},
+		{"no_room", f.nr_no_room},
+		{"store",
+		 {{"used_bytes", f.store.used_bytes},
+		  {"capacity_bytes", f.store.capacity_bytes},
+		  {"records", f.store.nr_records},
+		  {"written_bytes", f.store.written_bytes},
+		  {"read_bytes", f.store.read_bytes},
+		  {"checksum_failures", f.store.nr_checksum_failures},
+		  {"io_errors", f.store.nr_io_errors},
+		  {"no_space", f.store.nr_no_space}}},
+		{"mover",
+		 {{"promote", show(s.mover.promote)},
+		  {"demote", show(s.mover.demote)},
+		  {"no_space", s.mover.nr_no_space.load()}}}};
+}
+
 } // namespace
 
 json status_json(const StatusSources &s)
@@ -93,7 +168,7 @@ json status_json(const StatusSources &s)
 			       std::plus{});
 	}
 	FaultStats f = s.faults.stats();
-	return {
+	json status = {
 		{"version", CXL_KV_VERSION},
 		{"mode", s.mode},
 		{"pid", getpid()},
@@ -112,48 +187,11 @@ json status_json(const StatusSources &s)
 		 {{"warm", s.policy.draining(Where::Warm)},
 		  {"cold", s.policy.draining(Where::Cold)}}},
 		{"lost_blocks", lost.blocks},
-		{"spill",
-		 {{"spilled", f.nr_spilled},
-		  {"spilled_bytes", f.spilled_bytes},
-		  {"clean", f.nr_spilled_clean},
-		  {"aborted", f.nr_spill_aborted},
-		  {"failed", f.nr_spill_failed},
-		  {"refused", f.nr_spill_refused}}},
-		{"restore",
-		 {{"restored", f.nr_restored},
-		  {"restored_bytes", f.restored_bytes},
-		  {"demand", f.nr_demand_restored},
-		  {"p50_ns", f.restore_p50_ns},
-		  {"p99_ns", f.restore_p99_ns},
-		  {"lost", f.nr_lost}}},
-		{"wake",
-		 {{"count", s.wakes_ns.count()},
-		  {"p50_ns", s.wakes_ns.permille(500)},
-		  {"p99_ns", s.wakes_ns.permille(990)}}},
-		{"bandwidths", show(s.bandwidths)},
-		{"faults",
-		 {{"missing", f.nr_faults_missing},
-		  {"wp", f.nr_faults_wp},
-		  {"minor", f.nr_faults_minor}}},
-		{"made", f.nr_made},
-		{"dropped", f.nr_dropped},
-		{"no_room", f.nr_no_room},
-		{"store",
-		 {{"used_bytes", f.store.used_bytes},
-		  {"capacity_bytes", f.store.capacity_bytes},
-		  {"records", f.store.nr_records},
-		  {"written_bytes", f.store.written_bytes},
-		  {"read_bytes", f.store.read_bytes},
-		  {"checksum_failures", f.store.nr_checksum_failures},
-		  {"io_errors", f.store.nr_io_errors},
-		  {"no_space", f.store.nr_no_space}}},
-		{"mover",
-		 {{"promote", show(s.mover.promote)},
-		  {"demote", show(s.mover.demote)},
-		  {"no_space", s.mover.nr_no_space.load()}}},
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};
+	status.update(history(s, f));
+	return status;
 }
 
 } // namespace cxlkv

@@ -5,7 +5,6 @@
 
 #include "arena_table.h"
 #include "bandwidths.h"
-#include "base/histogram.h"
 #include "options.h"
 #include "policy_thread.h"
 #include "sys/fault_server.h"
@@ -19,6 +18,8 @@
 
 namespace cxlkv {
 
+class Control;
+
 struct StatusSources {
 	const Options &options;
 	const Tiers &tiers;
@@ -27,7 +28,7 @@ struct StatusSources {
 	const PolicyThread &policy;
 	const Mover &mover;
 	const Sampler &sampler;
-	const Histogram &wakes_ns;
+	const Control &control;
 	const Bandwidths &bandwidths;
 	const std::vector<std::string> &warnings;
 	const char *mode; /* native or module */

@@ -16,9 +16,23 @@ public:
 	{
 		counts_[bucket(value)].fetch_add(nr, std::memory_order_relaxed);
 		nr_.fetch_add(nr, std::memory_order_relaxed);
+		sum_.fetch_add(value * nr, std::memory_order_relaxed);
 	}
 
 	[[nodiscard]] uint64_t count() const { return nr_.load(std::memory_order_relaxed); }
+
+	[[nodiscard]] uint64_t sum() const { return sum_.load(std::memory_order_relaxed); }
+
+	/* How many were at most so large, by whole buckets: a value within 12 % of it may be
+	 * missing. */
+	[[nodiscard]] uint64_t nr_at_most(uint64_t value) const
+	{
+		uint64_t nr = 0;
+
+		for (uint32_t i = 0; i < counts_.size() && upper_edge(i) <= value; i++)
+			nr += counts_[i].load(std::memory_order_relaxed);
+		return nr;
+	}
 
 	/* Upper edge of the bucket that holds the permille-th of 1,000 values; 0 when there is
 	 * none. */
@@ -56,7 +70,7 @@ private:
 	}
 
 	std::array<std::atomic<uint64_t>, 61 * 8 + 8> counts_{};
-	std::atomic<uint64_t> nr_{0};
+	std::atomic<uint64_t> nr_{0}, sum_{0};
 };
 
 } // namespace cxlkv

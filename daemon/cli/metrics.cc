@@ -3,6 +3,7 @@
 
 #include "cli/control_client.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -79,6 +80,33 @@ constexpr Sample samples[] = {
 	{"cxl_kv_sampled_events_total", "source=\"module\"", "/sampling/module_events"},
 	{"cxl_kv_sampled_events_total", "source=\"pmu\"", "/sampling/pmu_events"},
 	{"cxl_kv_sampling_lost_total", "", "/sampling/lost"},
+	{"cxl_kv_accesses_total", "tier=\"hot\"", "/accesses/hot"},
+	{"cxl_kv_accesses_total", "tier=\"warm\"", "/accesses/warm"},
+	{"cxl_kv_accesses_total", "tier=\"cold\"", "/accesses/cold"},
+	{"cxl_kv_decisions_total", "verdict=\"fetch\"", "/decisions/fetch"},
+	{"cxl_kv_decisions_total", "verdict=\"recompute\"", "/decisions/recompute"},
+	{"cxl_kv_decisions_total", "verdict=\"split\"", "/decisions/split"},
+	{"cxl_kv_decisions_total", "verdict=\"drop\"", "/decisions/drop"},
+};
+
+/* Histograms: where in `status` their buckets, count and sum stand. */
+struct Times {
+	const char *name, *pointer, *help;
+};
+
+constexpr Times times[] = {
+	{"cxl_kv_spill_duration_seconds", "/times/spill",
+	 "Time of a block from its copy until it was gone from memory."},
+	{"cxl_kv_restore_duration_seconds", "/times/restore",
+	 "Time of a block from the request or fault until it was there."},
+	{"cxl_kv_stall_seconds", "/times/stall",
+	 "Time of a fault until the block was there: a thread of an engine stood still."},
+	{"cxl_kv_reuse_gap_seconds", "/times/reuse_gap",
+	 "Time from a block's spill until it was wanted back; short ones are thrash."},
+	{"cxl_kv_promotion_wait_seconds", "/times/promote_wait",
+	 "Time of a block from the order to promote it until it was moved."},
+	{"cxl_kv_wake_duration_seconds", "/times/wake",
+	 "Time from a wake until all of the session was there."},
 };
 
 struct Meaning {
@@ -114,6 +142,9 @@ constexpr Meaning meanings[] = {
 	{"cxl_kv_store_errors_total", "Blocks or requests that the store failed."},
 	{"cxl_kv_sampled_events_total", "Access events by their source."},
 	{"cxl_kv_sampling_lost_total", "Access events that found no room and were dropped."},
+	{"cxl_kv_accesses_total",
+	 "Accesses to blocks, by hints and samples, by the tier that the block was in."},
+	{"cxl_kv_decisions_total", "Answers to the question whether KV is fetched or computed."},
 };
 
 const char *help_of(const char *name)
@@ -136,10 +167,28 @@ std::string header(const char *name, const char *help)
 			   is_counter(name) ? "counter" : "gauge", help);
 }
 
+std::string seconds(uint64_t ns)
+{
+	return fmt::format("{:.9g}", static_cast<double>(ns) / 1e9);
+}
+
 std::string value_text(uint64_t value, Unit unit)
 {
-	return unit == Unit::One ? fmt::format("{}", value)
-				 : fmt::format("{:.9g}", static_cast<double>(value) / 1e9);
+	return unit == Unit::One ? fmt::format("{}", value) : seconds(value);
+}
+
+std::string histogram(const json &status, const Times &of)
+{
+	std::string out = fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", of.name, of.help);
+	json all = status.value(json::json_pointer(of.pointer), json::object());
+	uint64_t count = number_at(all, "/count");
+
+	for (const json &bucket : all.value("at_most_ns", json::array()))
+		out += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", of.name,
+				   seconds(number_at(bucket, "/0")),
+				   std::min(number_at(bucket, "/1"), count));
+	return out + fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n",
+				 of.name, count, seconds(number_at(all, "/sum_ns")));
 }
 
 /* A client's name as a label's value. */
@@ -198,6 +247,8 @@ std::string metrics_text(const json &status, const json &list)
 				   sample.labels, *sample.labels ? "}" : "",
 				   value_text(number_at(status, sample.pointer), sample.unit));
 	}
+	for (const Times &of : times)
+		out += histogram(status.is_object() ? status : json::object(), of);
 	return out + arena_metrics(list);
 }
 

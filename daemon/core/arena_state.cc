@@ -118,6 +118,7 @@ void ArenaState::access(uint32_t block, Session &session)
 	uint32_t now = clock_.now();
 	bool fresh = now - table.accessed[block] > 1;
 
+	nr_accesses[as_index(table.where(block))]++;
 	learner_.accessed(block, now, table.ema[block]);
 	table.accessed[block] = now;
 	if (fresh && session.nr[as_index(Where::Cold)])

@@ -75,6 +75,8 @@ struct Session {
 
 class ArenaState {
 public:
+	std::array<uint64_t, 5> nr_accesses{}; /* by Where */
+
 	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
 		   StepClock &clock);
 

@@ -10,6 +10,7 @@ struct Policy::Impl {
 	PolicyOptions options;
 	StepClock clock;
 	Arenas arenas;
+	std::array<uint64_t, 5> accesses_before{}; /* of arenas that are gone */
 
 	ArenaState *find(uint32_t arena) const
 	{
@@ -40,6 +41,9 @@ void Policy::add_arena(uint32_t arena, const Geometry &geometry)
 
 void Policy::remove_arena(uint32_t arena)
 {
+	if (const ArenaState *state = impl_->find(arena))
+		for (size_t i = 0; i < impl_->accesses_before.size(); i++)
+			impl_->accesses_before[i] += state->nr_accesses[i];
 	impl_->arenas.erase(arena);
 }
 
@@ -71,6 +75,16 @@ std::vector<HeadStats> Policy::heads(uint32_t arena) const
 {
 	const ArenaState *state = impl_->find(arena);
 	return state ? state->heads() : std::vector<HeadStats>();
+}
+
+std::array<uint64_t, 5> Policy::accesses() const
+{
+	std::array<uint64_t, 5> sum = impl_->accesses_before;
+
+	for (const auto &[id, arena] : impl_->arenas)
+		for (size_t i = 0; i < sum.size(); i++)
+			sum[i] += arena->nr_accesses[i];
+	return sum;
 }
 
 Phase Policy::phase(uint32_t arena, uint32_t slot) const

@@ -11,6 +11,7 @@
 
 #include "core/types.h"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -98,6 +99,8 @@ public:
 	std::vector<Order> plan(const PlanInput &input);
 
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
+	/* Accesses of all arenas so far by where the block was; index: Where. */
+	[[nodiscard]] std::array<uint64_t, 5> accesses() const;
 	[[nodiscard]] Phase phase(uint32_t arena, uint32_t slot) const;
 	/* EMA of a block as of now, 0..1; for tests and the heat map. */
 	[[nodiscard]] double score(uint32_t arena, uint32_t block) const;

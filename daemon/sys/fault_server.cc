@@ -129,14 +129,19 @@ FaultStats FaultServer::stats() const
 	std::unique_lock lock(impl_->mutex);
 	FaultStats stats = impl_->published;
 	lock.unlock();
-	stats.restore_p50_ns = impl_->ledger.restore_ns.permille(500);
-	stats.restore_p99_ns = impl_->ledger.restore_ns.permille(990);
+	stats.restore_p50_ns = impl_->ledger.times.restore_ns.permille(500);
+	stats.restore_p99_ns = impl_->ledger.times.restore_ns.permille(990);
 	return stats;
 }
 
 void FaultServer::set_memory_limit(uint64_t bytes)
 {
 	impl_->room.set_limit(bytes);
+}
+
+const FaultTimes &FaultServer::times() const
+{
+	return impl_->ledger.times;
 }
 
 void FaultServer::on_want_room(std::function<void()> callback)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "base/histogram.h"
 #include "base/result.h"
 #include "core/types.h"
 #include "sys/arena.h"
@@ -62,6 +63,14 @@ struct FaultServerOptions {
 };
 
 /* Monotonic counters; read by any thread. */
+/* How long things took, by block. */
+struct FaultTimes {
+	Histogram spill_ns;     /* copied to gone from memory */
+	Histogram restore_ns;   /* fault or request to there */
+	Histogram stall_ns;     /* fault to there: a thread of the client stood still */
+	Histogram reuse_gap_ns; /* gone from memory to wanted back; short ones are thrash */
+};
+
 struct FaultStats {
 	uint64_t nr_faults_missing = 0, nr_faults_wp = 0, nr_faults_minor = 0;
 	uint64_t nr_spilled = 0, spilled_bytes = 0; /* blocks */
@@ -89,9 +98,10 @@ public:
 	/* Finishes or aborts what is in flight, syncs the store, ends run(). Any thread. */
 	void stop();
 
-	void submit(Request request);           /* any thread */
-	std::vector<Moved> drain_moved();       /* policy thread */
-	[[nodiscard]] FaultStats stats() const; /* any thread */
+	void submit(Request request);                  /* any thread */
+	std::vector<Moved> drain_moved();              /* policy thread */
+	[[nodiscard]] FaultStats stats() const;        /* any thread */
+	[[nodiscard]] const FaultTimes &times() const; /* any thread */
 	/* FaultServerOptions::hot_limit_bytes from now on. Any thread. */
 	void set_memory_limit(uint64_t bytes);
 	/* Called on the I/O thread when a request starts to wait for room: the policy should plan

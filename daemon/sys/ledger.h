@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the parts of the I/O thread account in together. Touched by that thread only, but for
- * restore_ns. */
+ * times. */
 #pragma once
 
-#include "base/histogram.h"
 #include "sys/fault_server.h"
 
 #include <ctime>
@@ -20,7 +19,7 @@ inline uint64_t now_ns()
 
 struct Ledger {
 	FaultStats stats;
-	Histogram restore_ns;
+	FaultTimes times;
 	uint64_t reserved_bytes = 0; /* blocks promised memory that they do not have yet */
 	std::vector<Moved> moved;    /* since the loop last handed them over */
 

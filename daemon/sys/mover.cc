@@ -68,6 +68,7 @@ bool Mover::submit(MoveOrder order)
 	std::lock_guard lock(mutex_);
 	if (stop_ || paused_ || queue_.size() >= options_.max_queued)
 		return false;
+	order.since_ns = now_ns();
 	queue_.push_back(std::move(order));
 	wake_.notify_one();
 	return true;
@@ -174,6 +175,8 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	charge(uint64_t{block_bytes} * batch.blocks.size());
 	const uint64_t begin = now_ns(), before = counters.bytes;
 	move_batch(batch, pick_node(up ? options_.hot_nodes : options_.warm_nodes), counters);
+	if (up)
+		promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
 	if (up && options_.on_promoted)
 		options_.on_promoted(counters.bytes - before, now_ns() - begin);
 	for (uint32_t block : batch.blocks)

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/histogram.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "core/types.h"
@@ -41,6 +42,7 @@ struct MoveOrder {
 	Extent extent;
 	bool promote = false;
 	std::function<void()> done; /* on the mover thread, whatever came of it */
+	uint64_t since_ns = 0;      /* set by submit() */
 };
 
 class Mover {
@@ -65,6 +67,7 @@ public:
 
 	MoveCounters promote, demote;
 	std::atomic<uint64_t> nr_no_space{0};
+	Histogram promote_wait_ns; /* order to moved, by block */
 
 private:
 	struct Batch;

@@ -4,6 +4,7 @@
 #include "sys/buffers.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cxlkv {
 
@@ -135,13 +136,14 @@ void Restorer::start(Run run, Bounce buffer)
 {
 	ServedArena &served = *run.served;
 	uint64_t tag = next_tag_++;
+	uint32_t nr_demanded = 0;
 
 	for (uint32_t block = run.first; block < run.first + run.nr; block++) {
-		if (served.state(block) == BlockState::Demanded)
-			ledger_.stats.nr_demand_restored++;
+		nr_demanded += served.state(block) == BlockState::Demanded;
 		if (waits(served.state(block)))
 			served.set_state(block, BlockState::Reading);
 	}
+	ledger_.stats.nr_demand_restored += nr_demanded;
 	auto begun =
 		store_.read(served.key(), run.first, run.nr, served.block_bytes(), buffer, tag);
 	if (!begun) {
@@ -153,7 +155,7 @@ void Restorer::start(Run run, Bounce buffer)
 	}
 	served.nr_in_flight++;
 	reading_bytes_ += uint64_t{run.nr} * served.block_bytes();
-	reads_.emplace(tag, Read{run, buffer});
+	reads_.emplace(tag, Read{run, buffer, nr_demanded});
 }
 
 void Restorer::complete(StoreCompletion &&completion)
@@ -203,7 +205,14 @@ void Restorer::put_in_place(Read &read, uint32_t first, uint32_t nr)
 	served.wake(first, nr);
 	ledger_.stats.nr_restored += nr;
 	ledger_.stats.restored_bytes += uint64_t{nr} * served.block_bytes();
-	ledger_.restore_ns.add(now_ns() - read.run.since_ns, nr);
+	const uint64_t now = now_ns(), took = now - read.run.since_ns;
+	ledger_.times.restore_ns.add(took, nr);
+	if (uint32_t nr_demanded = std::exchange(read.nr_demanded, 0))
+		ledger_.times.stall_ns.add(took, nr_demanded);
+	for (uint32_t block = first; block < first + nr; block++)
+		if (uint64_t left = served.left_ns(block))
+			ledger_.times.reuse_gap_ns.add(read.run.since_ns -
+						       std::min(left, read.run.since_ns));
 }
 
 /*

@@ -49,6 +49,7 @@ private:
 	struct Read {
 		Run run;
 		Bounce buffer;
+		uint32_t nr_demanded = 0; /* of its blocks, threads wait for so many */
 	};
 	static constexpr uint64_t retry_ns = 10'000'000;
 

@@ -68,7 +68,7 @@ Where where_of(BlockState state, Where now, Where placement)
 
 ServedArena::ServedArena(std::shared_ptr<Arena> arena, Ledger &ledger)
     : arena_(std::move(arena)), ledger_(ledger),
-      states_(arena_->geometry.nr_blocks(), BlockState::Empty)
+      states_(arena_->geometry.nr_blocks(), BlockState::Empty), left_ms_(states_.size())
 {
 }
 

@@ -43,6 +43,16 @@ public:
 	[[nodiscard]] uint32_t nr_blocks() const { return static_cast<uint32_t>(states_.size()); }
 	[[nodiscard]] BlockState state(uint32_t block) const { return states_[block]; }
 
+	/* When it last left memory, to a millisecond; 0 = not since this daemon began. */
+	[[nodiscard]] uint64_t left_ns(uint32_t block) const
+	{
+		return uint64_t{left_ms_[block]} * 1000000;
+	}
+	void note_left(uint32_t block, uint64_t now_ns)
+	{
+		left_ms_[block] = static_cast<uint32_t>(now_ns / 1000000);
+	}
+
 	/* Also tells the client, the daemon's record, the reservation and the policy. */
 	void set_state(uint32_t block, BlockState state);
 	/* To Spilling, unless somebody holds a lease. */
@@ -89,6 +99,7 @@ private:
 	std::shared_ptr<Arena> arena_;
 	Ledger &ledger_;
 	std::vector<BlockState> states_;
+	std::vector<uint32_t> left_ms_; /* CLOCK_MONOTONIC: 49 days, then one gap is wrong */
 	bool gone_ = false;
 	LogLimit complaint_;
 };

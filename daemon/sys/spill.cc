@@ -99,6 +99,7 @@ void Spiller::copy_and_write(Spill spill)
 {
 	ServedArena &served = spill.served();
 
+	spill.since_ns = now_ns();
 	int err = served.protect(spill.first, spill.nr);
 	if (!err)
 		err = served.read_out(spill.first, spill.nr, spill.buffer.data);
@@ -200,8 +201,11 @@ uint32_t Spiller::punch_run(Spill &spill, uint32_t first, uint32_t nr)
 void Spiller::left_memory(Spill &spill, uint32_t first, uint32_t nr)
 {
 	ServedArena &served = spill.served();
+	const uint64_t now = now_ns();
 
+	ledger_.times.spill_ns.add(now - spill.since_ns, nr);
 	for (uint32_t block = first; block < first + nr; block++) {
+		served.note_left(block, now);
 		if (!spill.clean)
 			store_.commit({served.key(), block});
 		served.set_state(block, BlockState::Cold);

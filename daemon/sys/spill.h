@@ -41,6 +41,7 @@ private:
 		JobPtr job;
 		uint32_t first = 0, nr = 0;
 		Bounce buffer;
+		uint64_t since_ns = 0;
 		bool clean = false; /* the store has these bytes: nothing is written */
 
 		[[nodiscard]] ServedArena &served() const { return *job->served; }

@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# A running daemon's metrics, read by another program's parser: what is documented is there and nothing else,
+# by the rules of names and types; the dashboard asks for nothing that is not there.
+# shellcheck disable=SC2154 # $disk, $client: daemon.sh
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=../lib/daemon.sh
+. selftests/lib/daemon.sh
+if ! why=$(own_daemon_needs 2>&1); then
+	echo "1..0 # SKIP $why"
+	exit 4
+fi
+if ! /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null; then
+	echo "1..0 # SKIP no python3-prometheus-client here"
+	exit 4
+fi
+own_daemon_begin || exit 1
+number=0 bad=0
+report() {
+	number=$((number + 1))
+	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; bad=1; fi
+}
+
+start_daemon HOT__LIMIT=600KiB COLD__SIZE=64MiB || exit 1
+build/bin/kv-engine run --conversations 4 --rounds 4 --context 256 --reply 8 --memory arena \
+	--output "$disk/out" >"$disk/engine.log" 2>&1 &
+client=$!
+# The last ones with an arena, whenever the engine ends.
+while kill -0 "$client" 2>/dev/null; do
+	build/bin/cxl-kv metrics >"$disk/now" && grep -q '^cxl_kv_arena_bytes{' "$disk/now" && mv "$disk/now" "$disk/metrics"
+	sleep 0.05
+done
+wait "$client"
+report $? "an engine runs"
+sed 's/^/# /' "$disk/engine.log" | tail -n 3
+client=
+grep -q '^cxl_kv_up 1$' "$disk/metrics"
+report $? "metrics while it does"
+
+# NAME TYPE of each family as the parser sees them; what breaks a rule goes to stderr.
+/usr/bin/python3 - "$disk/metrics" >"$disk/families" 2>"$disk/wrong" <<'END'
+import math, sys
+from prometheus_client.parser import text_string_to_metric_families
+
+seen = set()
+for family in text_string_to_metric_families(open(sys.argv[1]).read()):
+    name = family.name + ("_total" if family.type == "counter" else "")
+    print(name, family.type)
+    wrong = lambda why: print(name, why, file=sys.stderr)
+    if not family.documentation.endswith("."):
+        wrong("has no help")
+    if family.type not in ("counter", "gauge", "histogram"):
+        wrong("is of no known type: " + family.type)
+    if any(unit in name for unit in ("_ns", "_ms", "_MB", "_MiB", "_percent")):
+        wrong("is not in base units")
+    if not family.samples:
+        wrong("has no sample")
+    buckets = {}
+    for sample in family.samples:
+        key = (sample.name, tuple(sorted(sample.labels.items())))
+        if key in seen:
+            wrong("has a sample twice")
+        seen.add(key)
+        if not math.isfinite(sample.value) or sample.value < 0:
+            wrong("is not finite and positive")
+        if sample.name.endswith("_bucket"):
+            buckets[float(sample.labels["le"])] = sample.value
+        if sample.name.endswith("_count") and family.type == "histogram":
+            if buckets.get(math.inf) != sample.value:
+                wrong("has a count that is not its last bucket")
+    values = [buckets[edge] for edge in sorted(buckets)]
+    if values != sorted(values) or (family.type == "histogram" and len(values) < 5):
+        wrong("has buckets that do not add up")
+END
+report $? "another parser reads them"
+sed 's/^/# /' "$disk/wrong"
+[ ! -s "$disk/wrong" ]
+report $? "they keep the rules of names, types, help and histograms"
+
+# shellcheck disable=SC2016 # the file's own quotes
+sed -nE 's/^\| `([a-z_]+)` \| ([a-z]+) \|.*/\1 \2/p' docs/metrics.md | sort >"$disk/documented"
+sort "$disk/families" | diff "$disk/documented" - | sed 's/^/# /'
+report "${PIPESTATUS[1]}" "docs/metrics.md lists exactly these"
+build/bin/cxl-kv metrics >"$disk/after"
+for what in spill_duration restore_duration reuse_gap; do
+	grep -q "^cxl_kv_${what}_seconds_count [1-9]" "$disk/after"
+	report $? "cxl_kv_${what}_seconds counted what took time"
+done
+
+jq -r '.panels[].targets[].expr' docs/grafana/cxl-kv.json | grep -oE 'cxl_kv_[a-z_]+' |
+	sed -E 's/_(bucket|sum|count)$//' | sort -u >"$disk/asked"
+[ "$(wc -l <"$disk/asked")" -gt 15 ] && ! cut -d' ' -f1 "$disk/documented" | grep -vxFf - "$disk/asked" | sed 's/^/# /' | grep .
+report $? "the dashboard asks for metrics that there are"
+echo "1..$number"
+exit $bad
