@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The order is the protocol: protect, copy, write, drain events, check leases,
- * punch while still protected, verify the hole, record, un-protect. A write of
+ * The order is the protocol: protect, check leases, copy, write, drain events,
+ * check leases, punch while still protected, verify the hole, record, un-protect. A write of
  * the client during all this is a blocked thread, not data, until the last
  * step; then it faults again on the hole and lands after a restore.
  */
@@ -101,6 +101,7 @@ void Spiller::copy_and_write(Spill spill)
 
 	spill.since_ns = now_ns();
 	int err = served.protect(spill.first, spill.nr);
+	give_up_leased(spill);
 	if (!err)
 		err = served.read_out(spill.first, spill.nr, spill.buffer.data);
 	if (err) {
@@ -125,6 +126,18 @@ void Spiller::copy_and_write(Spill spill)
 	}
 	served.nr_in_flight++;
 	in_flight_.emplace(tag, std::move(spill));
+}
+
+/*
+ * A page that was pinned before the protection takes DMA without a fault. Its
+ * pin is under a lease, so a lease now means that such a pin may exist, and
+ * none means that each later one faults.
+ */
+void Spiller::give_up_leased(Spill &spill)
+{
+	for (uint32_t block = spill.first; block < spill.first + spill.nr; block++)
+		if (spill.served().arena().leased(block))
+			abort_block(spill, block);
 }
 
 void Spiller::complete(StoreCompletion &&completion)

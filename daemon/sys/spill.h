@@ -51,6 +51,7 @@ private:
 	bool claim_run(Spill &spill);
 	void start(const JobPtr &job, Bounce buffer);
 	void copy_and_write(Spill spill);
+	void give_up_leased(Spill &spill);
 	void punch(Spill &spill);
 	uint32_t punch_run(Spill &spill, uint32_t first, uint32_t nr);
 	void left_memory(Spill &spill, uint32_t first, uint32_t nr);
