@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 namespace cxlkv {
 
@@ -21,6 +24,40 @@ uint64_t ns_of(uint64_t bytes, double MBps)
 }
 
 } // namespace
+
+Result<> Bandwidths::read(const std::string &file)
+{
+	std::ifstream in(file);
+	if (!in)
+		return sys_error(file);
+	auto figures = nlohmann::json::parse(in, nullptr, false);
+	auto number = [&](const char *pointer) {
+		nlohmann::json::json_pointer at(pointer);
+		return figures.contains(at) && figures[at].is_number() ? figures[at].get<double>()
+								       : 0;
+	};
+	if (!figures.is_object() || number("/version") != 1)
+		return error(EINVAL, file + ": not written by `cxl-kv bench -o`");
+
+	/* Moves go both ways, and of several nodes the worst counts: a promise has to hold. */
+	double move_MBps = 0;
+	if (figures.contains("moves") && figures["moves"].is_array())
+		for (size_t i = 0; i < figures["moves"].size(); i++) {
+			double MBps = number(fmt::format("/moves/{}/MBps", i).c_str());
+			if (MBps > 0)
+				move_MBps = move_MBps > 0 ? std::min(move_MBps, MBps) : MBps;
+		}
+	if (move_MBps > 0)
+		add(WarmToHot, kMoveBytes, ns_of(kMoveBytes, move_MBps));
+	if (double MBps = number("/cold/write_MBps"); MBps > 0)
+		add(ToCold, kDriveBytes, ns_of(kDriveBytes, MBps));
+	if (double MBps = number("/cold/read_MBps"); MBps > 0)
+		add(FromCold, kDriveBytes, ns_of(kDriveBytes, MBps));
+	double block = number("/cold/block_bytes"), ns = number("/cold/block_read_p50_ns");
+	if (block >= 4096 && block <= 1 << 20 && ns > 0)
+		add(FromCold, static_cast<uint64_t>(block), static_cast<uint64_t>(ns));
+	return ok();
+}
 
 void Bandwidths::calibrate(int hot_node, int warm_node, const std::string &store_path)
 {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "base/result.h"
 #include "core/decide.h"
 #include "core/transfer_model.h"
 
@@ -21,6 +22,9 @@ public:
 	/* max_move_bytes_per_s: what the mover may use. */
 	explicit Bandwidths(uint64_t max_move_bytes_per_s) : max_move_(max_move_bytes_per_s) {}
 
+	/* From the file that `cxl-kv bench -o` wrote. ENOENT where there is none, EINVAL where it
+	 * is none of bench. */
+	Result<> read(const std::string &file);
 	/*
 	 * A fraction of a second of moves and of I/O beside the store's file. Says
 	 * in the log what could not be measured: that way is learnt as it is used.

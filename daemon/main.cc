@@ -177,6 +177,11 @@ Result<> run(Options options, const ConfigSource &source)
 	std::thread mover_thread([&] { mover.run(); });
 	/* Clients need not wait for it. */
 	std::thread calibration([&] {
+		auto read = bandwidths.read(options.daemon.measured);
+		if (read)
+			return log_info("bandwidths are those of {}", options.daemon.measured);
+		if (read.error().code != ENOENT)
+			log_warning("{}; measuring instead", read.error().what);
 		bandwidths.calibrate(tiers->hot_nodes[0],
 				     tiers->warm_nodes.empty() ? -1 : tiers->warm_nodes[0],
 				     options.cold.path);

@@ -218,6 +218,7 @@ std::vector<OptionKey> option_keys()
 	return {
 		path("daemon", "socket", FIELD(daemon.socket)),
 		choice("daemon", "log_level", {"error", "warning", "info", "debug"}, FIELD(daemon.log_level)),
+		path("daemon", "measured", FIELD(daemon.measured)),
 		number("daemon", "interval_ms", 1, 10000, FIELD(daemon.interval_ms)),
 		limit("hot", FIELD(hot.limit)),
 		nodes("hot", FIELD(hot.nodes)),

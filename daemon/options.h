@@ -26,6 +26,7 @@ struct Options {
 	struct {
 		std::string socket = "/run/cxl-kv/control.sock";
 		std::string log_level = "info";
+		std::string measured = "/var/lib/cxl-kv/bench.json"; /* by cxl-kv bench */
 		uint32_t interval_ms = 20;
 	} daemon;
 	struct {
