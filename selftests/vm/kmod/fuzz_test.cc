@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Random calls of /dev/cxl_kv that know its structures: an argument begins as a
+ * valid one and is then spoilt a little, so that most of the module's code is
+ * reached. Several processes with two threads each share open files; arenas are
+ * registered, torn, remapped and left behind, children exit and exec with them.
+ *
+ *	CXL_KV_FUZZ_CALLS	ioctls in all (100,000)
+ *	CXL_KV_FUZZ_SEED	0 = from the clock; the seed is printed
+ *
+ * Checked: only documented errnos, the module can be removed afterwards, and, by
+ * the harness, a clean kernel log. The same seed gives each thread the same
+ * calls; how they meet is up to the scheduler.
+ */
+#include "vm/kmod/device.h"
+
+#include <atomic>
+#include <chrono>
+#include <poll.h>
+#include <random>
+#include <set>
+#include <sys/eventfd.h>
+#include <thread>
+#include <vector>
+
+using namespace cxlkv;
+using namespace cxlkv::test;
+
+namespace {
+
+[[maybe_unused]] auto *const environment = testing::AddGlobalTestEnvironment(new ModuleLoaded);
+
+constexpr unsigned nr_processes = 3, nr_threads = 2;
+constexpr uint32_t commands[] = {CXL_KV_IOC_INFO,           CXL_KV_IOC_ATTACH_MANAGER,
+				 CXL_KV_IOC_ARENA_REGISTER, CXL_KV_IOC_ARENA_UNREGISTER,
+				 CXL_KV_IOC_NEXT_EVENT,     CXL_KV_IOC_ARENA_GET,
+				 CXL_KV_IOC_ARENA_SET_KEY,  CXL_KV_IOC_HINT,
+				 CXL_KV_IOC_HINTS_READ,     CXL_KV_IOC_HEADS_READ,
+				 CXL_KV_IOC_SLOTS_READ,     CXL_KV_IOC_SAMPLE_SET};
+
+/* What all processes add up, in memory that they share. */
+struct Totals {
+	std::atomic<uint64_t> calls{0}, successes[12] = {}; /* by command */
+	std::atomic<uint32_t> wrong_request{0}, wrong_errno{0};
+	std::atomic<uint32_t> arenas[nr_processes][16] = {}; /* numbers that each got lately */
+};
+
+bool documented(int error)
+{
+	static const std::set<int> known = {0,      E2BIG,  EAGAIN,     EBADF,  EBUSY,
+					    EEXIST, EFAULT, EINVAL,     ENOENT, ENOMEM,
+					    ENOSPC, ENOTTY, EOPNOTSUPP, EPERM};
+	return known.contains(error);
+}
+
+/* One thread's calls. The files are the process's: other threads use and replace them too. */
+class Fuzzer {
+public:
+	Fuzzer(std::vector<int> &files, Totals &totals, unsigned process, uint64_t seed,
+	       uint64_t nr_calls)
+	    : files_(files), totals_(totals), process_(process), random_(seed), nr_calls_(nr_calls)
+	{
+		/* Arguments may end at the end of what is mapped. */
+		page_ = static_cast<uint8_t *>(mmap(nullptr, 2 * 4096, PROT_READ | PROT_WRITE,
+						    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+		mprotect(page_ + 4096, 4096, PROT_NONE);
+		for (int i = 0; i < 3; i++)
+			parts_.push_back(std::make_unique<ArenaParts>());
+	}
+	~Fuzzer() { munmap(page_, 2 * 4096); }
+
+	void run()
+	{
+		for (uint64_t i = 0; i < nr_calls_; i++) {
+			one_ioctl();
+			if (one_of(16))
+				something_else();
+		}
+	}
+
+private:
+	bool one_of(uint32_t n) { return random_() % n == 0; }
+	template <typename T, size_t n> T pick(const T (&from)[n]) { return from[random_() % n]; }
+	int file() { return files_[random_() % files_.size()]; }
+	/* Mostly the manager's file for what a manager does, and the clients' for the rest. */
+	int file_for(uint32_t command)
+	{
+		bool client = command == CXL_KV_IOC_ARENA_REGISTER || command == CXL_KV_IOC_HINT ||
+			      command == CXL_KV_IOC_ARENA_UNREGISTER;
+		return one_of(8) ? file() : files_[client];
+	}
+	ArenaParts &parts() { return *parts_[random_() % parts_.size()]; }
+	uint64_t number()
+	{
+		static const uint64_t corners[] = {0,
+						   1,
+						   2,
+						   35,
+						   63,
+						   64,
+						   100,
+						   4095,
+						   4096,
+						   4097,
+						   65535,
+						   1u << 16,
+						   0x7fffffff,
+						   0x80000000,
+						   0xffffffff,
+						   1ull << 32,
+						   1ull << 63,
+						   ~0ull,
+						   0x7ffffffff000};
+		return one_of(2) ? pick(corners) : random_();
+	}
+	uint32_t arena()
+	{
+		return one_of(8) ? uint32_t(number())
+				 : totals_.arenas[process_][random_() % 16].load();
+	}
+	uint64_t room() /* for an answer: some of it, the rest of a page, or nowhere */
+	{
+		return one_of(8) ? number() : reinterpret_cast<uintptr_t>(page_) + random_() % 4096;
+	}
+
+	template <typename T> size_t put(const T &argument)
+	{
+		memcpy(argument_, &argument, sizeof(argument));
+		return sizeof(argument);
+	}
+
+	size_t valid(uint32_t command)
+	{
+		switch (command) {
+		case CXL_KV_IOC_INFO:
+			return put(cxl_kv_info{});
+		case CXL_KV_IOC_ATTACH_MANAGER:
+			return put(cxl_kv_attach_manager{});
+		case CXL_KV_IOC_ARENA_REGISTER: {
+			cxl_kv_arena_register arg = parts().argument();
+			arg.ring_entries = pick({0u, 64u, 128u});
+			if (one_of(3)) {
+				arg.nr_layer_windows = 2;
+				arg.layer_windows = room();
+			}
+			return put(arg);
+		}
+		case CXL_KV_IOC_ARENA_UNREGISTER:
+			return put(cxl_kv_arena_unregister{0, 0, arena(), 0});
+		case CXL_KV_IOC_NEXT_EVENT:
+			return put(cxl_kv_next_event{});
+		case CXL_KV_IOC_ARENA_GET: {
+			cxl_kv_arena_get arg{};
+			arg.arena = arena();
+			arg.nr_layer_windows = pick({0u, 2u, 512u});
+			arg.layer_windows = room();
+			return put(arg);
+		}
+		case CXL_KV_IOC_ARENA_SET_KEY:
+			return put(cxl_kv_arena_set_key{0, 0, arena(), 0, random_()});
+		case CXL_KV_IOC_HINT:
+			fill_hints();
+			return put(cxl_kv_hints{0, 0, arena(), uint32_t(random_() % 40),
+						reinterpret_cast<uintptr_t>(hints_), 0, 0});
+		case CXL_KV_IOC_HINTS_READ: {
+			cxl_kv_hints_read arg{};
+			arg.arena = arena();
+			arg.nr = uint32_t(random_() % 64);
+			arg.hints = room();
+			return put(arg);
+		}
+		case CXL_KV_IOC_HEADS_READ:
+		case CXL_KV_IOC_SLOTS_READ:
+			return put(cxl_kv_state_read{0, 0, arena(), uint32_t(random_() % 6),
+						     uint32_t(random_() % 8), 0, room()});
+		default: {
+			cxl_kv_sample_set arg{};
+			arg.arena = arena();
+			arg.way = uint32_t(random_() % 3);
+			if (arg.way) {
+				arg.interval_ms = 10;
+				arg.budget_permil = 100;
+				arg.flags = arg.way == 1 && one_of(2) ? CXL_KV_SAMPLE_FLUSH_TLB : 0;
+			}
+			return put(arg);
+		}
+		}
+	}
+
+	void fill_hints()
+	{
+		for (cxl_kv_hint &hint : hints_) {
+			hint = {};
+			hint.kind = uint8_t(1 + random_() % 8);
+			hint.slot = uint32_t(random_() % 2);
+			bool blocks = hint.kind <= 1 || hint.kind == 3 || hint.kind == 4 ||
+				      hint.kind == 8;
+			hint.head = blocks ? uint32_t(random_() % 4) : 0;
+			hint.nr_blocks = blocks ? uint32_t(1 + random_() % 4) : 0;
+			if (hint.kind == CXL_KV_HINT_SCORE)
+				hint.score = uint16_t(random_());
+			if (hint.kind == CXL_KV_HINT_PIN)
+				hint.priority = uint8_t(random_() % 101);
+			if (one_of(10))
+				reinterpret_cast<uint8_t *>(&hint)[random_() % sizeof(hint)] =
+					uint8_t(random_());
+		}
+	}
+
+	void one_ioctl()
+	{
+		uint32_t command = pick(commands);
+		size_t bytes = valid(command);
+		/* Most sizes are right, some are of another version, some are nonsense. */
+		auto size = uint32_t(one_of(6) ? bytes + random_() % 24 : bytes);
+		if (one_of(12))
+			size = uint32_t(number());
+		memcpy(argument_, &size, sizeof(size));
+		for (uint64_t spoil = one_of(3) ? 1 + random_() % 3 : 0; spoil-- > 0;) {
+			size_t at = 4 + random_() % (bytes - 4) / 4 * 4;
+			auto value = uint32_t(number());
+			memcpy(argument_ + at, &value, sizeof(value));
+		}
+		size_t shown = std::min<size_t>(size, sizeof(argument_));
+		uint8_t *at = one_of(3) ? page_ + 4096 - std::max<size_t>(shown, 4) : page_;
+		memcpy(at, argument_, std::max<size_t>(shown, 4));
+		uint32_t request = one_of(64) ? uint32_t(random_()) : command;
+		void *pointer = one_of(64) ? reinterpret_cast<void *>(number()) : at;
+
+		int error = ioctl(file_for(command), request, pointer) ? errno : 0;
+		totals_.calls++;
+		totals_.successes[command - CXL_KV_IOC_INFO] += !error && request == command;
+		if (!documented(error)) {
+			totals_.wrong_request = request;
+			totals_.wrong_errno = uint32_t(error);
+		}
+		if (!error && command == CXL_KV_IOC_ARENA_REGISTER && request == command &&
+		    pointer == at && shown >= sizeof(cxl_kv_arena_register)) {
+			cxl_kv_arena_register got;
+			memcpy(&got, at, sizeof(got));
+			totals_.arenas[process_][random_() % 16] = got.arena;
+		}
+		/* Files that ARENA_GET gave. */
+		if (!error && command == CXL_KV_IOC_ARENA_GET && request == command &&
+		    pointer == at) {
+			cxl_kv_arena_get got;
+			memcpy(&got, at, std::min(sizeof(got), shown));
+			for (int fd : {got.memory_fd, got.uffd, got.table_fd})
+				if (fd > 2 &&
+				    std::find(files_.begin(), files_.end(), fd) == files_.end())
+					close(fd);
+		}
+	}
+
+	void something_else()
+	{
+		ArenaParts &arena = parts();
+		std::byte *at = arena.map.data() + random_() % 128 * 4096;
+		size_t bytes = (1 + random_() % 8) * 4096;
+
+		switch (random_() % 9) {
+		case 0: { /* a ring, or what is none */
+			size_t length = pick({4096ul, 8192ul, 12288ul});
+			void *ring =
+				mmap(nullptr, length, pick({PROT_READ, PROT_READ | PROT_WRITE}),
+				     pick({MAP_SHARED, MAP_PRIVATE}), file(),
+				     static_cast<off_t>(random_() % 16 << (one_of(2) ? 12 : 32)));
+			if (ring != MAP_FAILED) {
+				*static_cast<volatile uint32_t *>(ring);
+				munmap(ring, length);
+			}
+			break;
+		}
+		case 1:
+			if (one_of(8))
+				munmap(at, 4096);
+			break;
+		case 2: /* memory of another kind under the range */
+			if (one_of(8))
+				mmap(at, 4096, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+			break;
+		case 3:
+			fallocate(arena.memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				  static_cast<off_t>(random_() % 64 * 4096),
+				  static_cast<off_t>(bytes));
+			break;
+		case 4: /* a child with everything, which ends one way or the other */
+			if (one_of(16)) {
+				pid_t pid = fork();
+				if (pid == 0) {
+					ioctl(file(), CXL_KV_IOC_NEXT_EVENT, page_);
+					if (one_of(2))
+						execl("/bin/true", "true", nullptr);
+					_exit(0);
+				}
+				waitpid(pid, nullptr, 0);
+			}
+			break;
+		case 5: { /* another open file under the same number */
+			Fd fresh(open("/dev/cxl_kv", O_RDWR | O_CLOEXEC));
+			if (fresh && one_of(16))
+				dup2(fresh.get(), files_[random_() % 2]);
+			break;
+		}
+		case 6: {
+			pollfd wait{file(), POLLIN, 0};
+			poll(&wait, 1, 0);
+			break;
+		}
+		case 7:
+			read(file(), page_, 64);
+			break;
+		default: /* new memory, now and then: what was spoilt is gone */
+			if (one_of(4))
+				parts_[random_() % parts_.size()] = std::make_unique<ArenaParts>();
+		}
+	}
+
+	std::vector<int> &files_;
+	Totals &totals_;
+	const unsigned process_;
+	std::mt19937_64 random_;
+	const uint64_t nr_calls_;
+	uint8_t *page_;
+	uint8_t argument_[4096] = {};
+	cxl_kv_hint hints_[40];
+	std::vector<std::unique_ptr<ArenaParts>> parts_;
+};
+
+/* Never writes to a page that the arena may have lost: SIGBUS is for others. */
+int process(Totals &totals, unsigned number, uint64_t seed, uint64_t nr_calls)
+{
+	Fd first(open("/dev/cxl_kv", O_RDWR | O_CLOEXEC)),
+		second(open("/dev/cxl_kv", O_RDWR | O_CLOEXEC));
+	Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	/* The manager's if it gets the seat, a client's; then any, and files of another kind. */
+	std::vector<int> files = {first.get(), second.get(), first.get(),  second.get(),
+				  event.get(), first.get(),  second.get(), 1000};
+	std::vector<std::thread> threads;
+
+	for (unsigned i = 0; i < nr_threads; i++)
+		threads.emplace_back([&, i] {
+			Fuzzer(files, totals, number, seed + i, nr_calls / nr_threads).run();
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+	return 0;
+}
+
+uint64_t setting(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+	uint64_t value = text ? strtoull(text, nullptr, 10) : 0;
+	return value ? value : otherwise;
+}
+
+TEST(Fuzz, RandomCallsDoNoHarm)
+{
+	const uint64_t seed = setting(
+		"CXL_KV_FUZZ_SEED",
+		static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
+	const uint64_t nr_calls = setting("CXL_KV_FUZZ_CALLS", 100000);
+	void *shared =
+		mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(shared, MAP_FAILED);
+	auto *totals = new (shared) Totals;
+
+	std::vector<pid_t> children;
+	for (unsigned i = 0; i < nr_processes; i++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			_exit(process(*totals, i, seed + i * nr_threads, nr_calls / nr_processes));
+		children.push_back(pid);
+	}
+	for (pid_t pid : children) {
+		int status = 0;
+		ASSERT_EQ(waitpid(pid, &status, 0), pid);
+		EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			<< "a process ended by signal " << WTERMSIG(status);
+	}
+	printf("# CXL_KV_FUZZ_SEED=%lu: %lu calls; succeeded, by command:", seed,
+	       totals->calls.load());
+	for (uint32_t command : commands) {
+		uint64_t nr = totals->successes[command - CXL_KV_IOC_INFO];
+		printf(" %lu", nr);
+		EXPECT_GT(nr, totals->calls.load() / 50000)
+			<< "hardly a call of command " << (command & 0xff)
+			<< " gets past the checks";
+	}
+	printf("\n");
+	EXPECT_EQ(totals->wrong_errno.load(), 0u)
+		<< "an undocumented errno, of ioctl " << std::hex << totals->wrong_request.load();
+	munmap(shared, 4096);
+}
+
+} // namespace
