@@ -101,6 +101,8 @@ const Control::OpEntry Control::kOps[] = {
 	{"pin", &Control::op_pin},
 	{"drain", &Control::op_drain},
 	{"tune", &Control::op_tune},
+	{"record", &Control::op_record},
+	{"record_end", &Control::op_record_end},
 };
 
 Control::Control(const Parts &parts, std::function<json()> status)
@@ -115,6 +117,7 @@ ControlSocket::Handler Control::handler()
 		},
 		[this](const Peer &peer) {
 			names_.erase(peer.connection);
+			parts_.recorder.hangup(peer.connection);
 			parts_.registry.hangup(peer);
 		}};
 }
@@ -265,7 +268,7 @@ void Control::op_drop(const Peer &peer, const json &in, Answer answer, Files &)
 	submit_ranges(Request::Kind::Drop, peer, in, answer);
 }
 
-void Control::session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind)
+void Control::session_hint(Arena &arena, uint32_t slot, cxl_kv_hint_kind kind)
 {
 	cxl_kv_hint hint{};
 
@@ -289,6 +292,8 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
 		/* It begins with its prefill, whose blocks go straight to warm (design.md section
 		 * 6, phase). */
+		parts_.policy.take_hints();
+		parts_.recorder.opened(*entry->arena, *slot, monotonic_ns() / 1000000);
 		Where where = parts_.policy.draining(Where::Warm) ? Where::Hot : Where::Warm;
 		auto placed = parts_.placement.place_slot(*entry->arena, *slot, where);
 		if (placed)
@@ -296,6 +301,9 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 		entry->open_slots[*slot] = false;
 		return answer.fail(placed.error().code, placed.error().what);
 	}
+	/* What is recorded of the session comes before its blocks go. */
+	parts_.policy.take_hints();
+	parts_.recorder.closing(*entry->arena, *slot);
 	Request request{};
 	request.kind = Request::Kind::Drop;
 	request.arena = entry->arena;

@@ -29,6 +29,7 @@ public:
 		ArenaTable &arenas;
 		FaultServer &faults;
 		PolicyThread &policy;
+		Recorder &recorder;
 		Registry &registry;
 		const Placement &placement;
 		Bandwidths &bandwidths;
@@ -73,13 +74,15 @@ private:
 	void op_pin(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_tune(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_drain(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_record(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_record_end(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
 					      const Answer &answer);
 	void submit(Request request, std::function<void(const Outcome &)> done);
 	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in,
 			   const Answer &answer);
-	void session_hint(const Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
+	void session_hint(Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;

@@ -149,15 +149,18 @@ Result<> run(Options options, const ConfigSource &source)
 	const Placement placement(tiers->hot_nodes, tiers->warm_nodes);
 	std::unique_ptr<KmodDevice> module = attach_module(warnings);
 	std::unique_ptr<Sampler> sampler = make_sampler(options, module != nullptr);
+	Recorder recorder([&](uint64_t connection, const std::string &line) {
+		return (*socket)->reply(connection, line);
+	});
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
-			    **faults, mover, *sampler, placement, module.get());
+			    **faults, mover, *sampler, placement, module.get(), recorder);
 	(*faults)->on_want_room([&] { policy.kick(); });
 	const uint64_t start_ns = monotonic_ns();
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	Control control({**socket, arenas, **faults, policy, registry, placement, bandwidths,
-			 uffd_device.get()},
+	Control control({**socket, arenas, **faults, policy, recorder, registry, placement,
+			 bandwidths, uffd_device.get()},
 			[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,

@@ -94,4 +94,27 @@ void Control::op_tune(const Peer &peer, const json &in, Answer answer, Files &)
 	answer.ok(std::move(*tuned));
 }
 
+/* Events follow the answer, with its id, until record_end or until the connection ends. */
+void Control::op_record(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	std::string what = get_text(in, "what");
+
+	if (!may_operate(peer, answer))
+		return;
+	if (what != "requests" && what != "attention")
+		return answer.fail(EINVAL, "record needs what: requests or attention");
+	auto begun = parts_.recorder.begin(peer.connection, answer.id,
+					   what == "requests" ? Recorder::What::Requests
+							      : Recorder::What::Attention,
+					   monotonic_ns() / 1000000);
+	begun ? answer.ok() : answer.fail(begun.error().code, begun.error().what);
+}
+
+void Control::op_record_end(const Peer &peer, const json &, Answer answer, Files &)
+{
+	parts_.policy.take_hints();
+	parts_.recorder.end(peer.connection);
+	answer.ok();
+}
+
 } // namespace cxlkv

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kSamplesATick = 1 << 16; /* records of 64 pages */
 constexpr size_t kHintsATick = 1 << 16;   /* an arena; the rest comes with the next tick */
+/* While attention is recorded: a ring has room for a few steps. */
+constexpr std::chrono::milliseconds kAttentionInterval(1);
 
 uint64_t now_ms()
 {
@@ -25,24 +27,33 @@ uint64_t now_ms()
 
 PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
 			   ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
-			   const Placement &placement, KmodDevice *module)
+			   const Placement &placement, KmodDevice *module, Recorder &recorder)
     : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
-      placement_(placement), module_(module), policy_(policy)
+      placement_(placement), module_(module), recorder_(recorder), policy_(policy)
 {
 }
 
 void PolicyThread::run()
 {
+	using Clock = std::chrono::steady_clock;
 	std::unique_lock lock(mutex_);
+	auto last = Clock::now();
 
 	while (!stop_) {
-		wake_.wait_for(lock, std::chrono::milliseconds(options_.interval_ms),
+		const auto interval = std::chrono::milliseconds(options_.interval_ms);
+		wake_.wait_for(lock, recorder_.attention() ? kAttentionInterval : interval,
 			       [&] { return stop_ || kicked_; });
 		if (stop_)
 			break;
+		const bool due = kicked_ || Clock::now() - last >= interval;
 		kicked_ = false;
 		lock.unlock();
-		tick();
+		if (due) {
+			last = Clock::now();
+			tick();
+		} else {
+			take_hints();
+		}
 		lock.lock();
 	}
 }
@@ -84,9 +95,18 @@ void PolicyThread::detach(uint32_t arena)
 {
 	std::lock_guard lock(policy_mutex_);
 	policy_.remove_arena(arena);
+	recorder_.detach(arena);
 }
 
-void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
+void PolicyThread::take_hints()
+{
+	if (!recorder_.active())
+		return;
+	std::lock_guard lock(policy_mutex_);
+	drain_hints(now_ms());
+}
+
+void PolicyThread::hint(Arena &arena, const cxl_kv_hint &hint)
 {
 	const uint64_t now = now_ms();
 	std::lock_guard lock(policy_mutex_);
@@ -94,6 +114,10 @@ void PolicyThread::hint(const Arena &arena, const cxl_kv_hint &hint)
 	/* Blocks that were made before the hint came before it: a session is not parked, then
 	 * active again when the tick tells of its last block. */
 	apply_moves(now);
+	if (recorder_.active()) {
+		drain_hints(now);
+		recorder_.hint(arena, hint, now);
+	}
 	policy_.hint(arena.options.number, hint, now);
 }
 
@@ -160,8 +184,11 @@ void PolicyThread::drain_hints(uint64_t now)
 		auto hints = entry->module_id ? arena.accept_hints(module_->read_hints(
 							entry->module_id, kHintsATick))
 					      : arena.drain_hints(kHintsATick);
-		for (const cxl_kv_hint &hint : hints)
+		for (const cxl_kv_hint &hint : hints) {
 			policy_.hint(arena.options.number, hint, now);
+			if (recorder_.active())
+				recorder_.hint(arena, hint, now);
+		}
 	}
 }
 

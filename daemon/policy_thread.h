@@ -8,6 +8,7 @@
 
 #include "arena_table.h"
 #include "core/policy.h"
+#include "recorder.h"
 #include "sys/fault_server.h"
 #include "sys/kmod_device.h"
 #include "sys/mover.h"
@@ -36,7 +37,7 @@ class PolicyThread {
 public:
 	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
 		     ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
-		     const Placement &placement, KmodDevice *module);
+		     const Placement &placement, KmodDevice *module, Recorder &recorder);
 
 	void run(); /* until stop() */
 	void stop();
@@ -49,7 +50,9 @@ public:
 	void attach(const std::shared_ptr<Arena> &arena, const std::vector<cxl_kv_hint> &hints);
 	void detach(uint32_t arena);
 	/* A hint of the daemon's own (a session was parked, woken). Any thread. */
-	void hint(const Arena &arena, const cxl_kv_hint &hint);
+	void hint(Arena &arena, const cxl_kv_hint &hint);
+	/* Before something that a recording must show after the hints that wait. Any thread. */
+	void take_hints();
 	/* Empty a tier, Warm or Cold, and keep it empty; or stop that. Any thread. */
 	void drain(Where tier, bool on);
 	[[nodiscard]] bool draining(Where tier) const
@@ -90,6 +93,7 @@ private:
 	Sampler &sampler_;
 	const Placement &placement_;
 	KmodDevice *const module_; /* null in native mode */
+	Recorder &recorder_;
 
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;

@@ -21,6 +21,7 @@ int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
 int cmd_pin(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_record(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_sim(int argc, char **argv);

@@ -66,10 +66,9 @@ Result<ControlClient> ControlClient::connect()
 	return ControlClient(std::move(fd));
 }
 
-Result<json> ControlClient::call(json request, int timeout_ms)
+Result<> ControlClient::send(json request)
 {
-	unsigned id = next_id_++;
-	request["id"] = id;
+	request["id"] = next_id_++;
 	std::string line = request.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 
 	for (size_t done = 0; done < line.size();) {
@@ -81,6 +80,20 @@ Result<json> ControlClient::call(json request, int timeout_ms)
 				     std::string("the daemon hung up: ") + strerror(errno));
 		done += static_cast<size_t>(n);
 	}
+	return ok();
+}
+
+Result<json> ControlClient::next_event(int timeout_ms)
+{
+	auto line = read_line(timeout_ms);
+	return line ? parse_answer(*line) : line.error();
+}
+
+Result<json> ControlClient::call(json request, int timeout_ms)
+{
+	const unsigned id = next_id_;
+	if (auto sent = send(std::move(request)); !sent)
+		return sent.error();
 	for (;;) {
 		auto answer_line = read_line(timeout_ms);
 		if (!answer_line)

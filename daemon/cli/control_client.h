@@ -19,6 +19,10 @@ public:
 	/* Sends the request, waits for its answer: at most timeout_ms. An answer with "error"
 	 * is EREMOTEIO; the daemon's absence is ENOENT, ECONNREFUSED or ENOTCONN. */
 	Result<nlohmann::json> call(nlohmann::json request, int timeout_ms = 10000);
+	/* The next event of a `record`; ETIMEDOUT where none comes in time. */
+	Result<nlohmann::json> next_event(int timeout_ms);
+	/* Sends a request whose answer comes between events: next_event() has it, too. */
+	Result<> send(nlohmann::json request);
 
 private:
 	explicit ControlClient(Fd fd) : fd_(std::move(fd)) {}

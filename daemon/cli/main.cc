@@ -27,6 +27,7 @@ const Command commands[] = {
 	{"doctor", cmd_doctor, "what stands in the way of tiering on this host, and what to do"},
 	{"metrics", cmd_metrics,
 	 "counters as Prometheus text, or over HTTP on the loopback address"},
+	{"record", cmd_record, "requests or attention of live sessions, as traces for sim"},
 	{"sim", cmd_sim, "traces through the policy and its rivals; needs no daemon"},
 	{"store", cmd_store, "stat, fsck, dump: a spill file that no daemon has open"},
 	{"replay", cmd_replay, "plays a trace to the daemon as an engine would"},

@@ -5,19 +5,13 @@
 
 namespace cxlkv::sim {
 
-namespace {
-
-constexpr uint32_t att_magic = 0x4B564154;
-
-} // namespace
-
 bool AttTrace::is_att(const std::string &bytes)
 {
-	uint32_t magic;
+	uint32_t first;
 	if (bytes.size() < header_bytes)
 		return false;
-	memcpy(&magic, bytes.data(), sizeof(magic));
-	return magic == att_magic;
+	memcpy(&first, bytes.data(), sizeof(first));
+	return first == magic;
 }
 
 Result<AttTrace> AttTrace::parse(std::string bytes)
@@ -37,7 +31,7 @@ Result<AttTrace> AttTrace::parse(std::string bytes)
 		uint32_t value, max;
 	} fields[] = {{"layers", trace.layers, 1024},
 		      {"KV heads", trace.kv_heads, 1024},
-		      {"steps", trace.steps, 1 << 24},
+		      {"steps", trace.steps, max_steps},
 		      {"blocks", trace.blocks, 1 << 20},
 		      {"tokens per block", trace.tokens_per_block, 1 << 20}};
 	for (const auto &field : fields)

@@ -17,6 +17,9 @@ namespace cxlkv::sim {
 
 class AttTrace {
 public:
+	static constexpr uint32_t magic = 0x4B564154, max_steps = 1 << 24;
+	static constexpr size_t header_bytes = 24;
+
 	static Result<AttTrace> parse(std::string bytes);
 
 	uint32_t layers = 0, kv_heads = 0, steps = 0, blocks = 0, tokens_per_block = 0;
@@ -40,7 +43,6 @@ public:
 	static bool is_att(const std::string &bytes);
 
 private:
-	static constexpr size_t header_bytes = 24;
 	std::string bytes_;
 };
 

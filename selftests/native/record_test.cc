@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Recording from a live daemon: turns become requests whose block ids follow
+ * what the blocks hold, attention becomes an .att file, and the simulator reads
+ * what cxl-kv record wrote, however it was ended.
+ */
+#include "cli/control_client.h"
+#include "lib/client_fixture.h"
+#include "lib/daemon_process.h"
+#include "sim/att_trace.h"
+#include "sim/block_trace.h"
+#include "sim/trace_file.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+using namespace cxlkv;
+using nlohmann::json;
+
+namespace {
+
+/* Three sessions of 8 blocks of 16 tokens, 2 heads. */
+constexpr cxl_kv_geometry kGeometry{
+	.nr_slots = 3,
+	.nr_layers = 2,
+	.nr_kv_heads = 1,
+	.head_dim = 64,
+	.elem_bytes = 2,
+	.tokens_per_block = 16,
+	.tokens_per_slot = 128,
+	.block_bytes = 4096,
+};
+constexpr uint32_t kHeads = 2, kBlocks = 8, kTokens = 16, kTimeoutMs = 20000;
+
+class RecordTest : public ClientFixture {
+protected:
+	void SetUp() override
+	{
+		if (geteuid() != 0)
+			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
+		daemon_.start();
+		setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+		cxl_kv_options with = options();
+		with.socket_path = daemon_.socket().c_str();
+		ASSERT_EQ(open(with), 0);
+		ASSERT_EQ(cxl_kv_arena_create(kv_, &kGeometry, nullptr, &arena_), 0);
+	}
+
+	/* A session that holds these texts, a block each. */
+	void open_session(uint32_t slot, const std::vector<int> &texts)
+	{
+		ASSERT_EQ(cxl_kv_session_open(arena_, slot), 0);
+		write(slot, 0, texts);
+	}
+	void write(uint32_t slot, uint32_t first, const std::vector<int> &texts)
+	{
+		const auto nr = static_cast<uint32_t>(texts.size());
+		for (uint32_t head = 0; head < kHeads; head++) {
+			cxl_kv_range range{slot, head, first, nr};
+			ASSERT_EQ(cxl_kv_make(arena_, &range, 1, kTimeoutMs), 0);
+			ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, kTimeoutMs, nullptr), 0);
+			for (uint32_t b = 0; b < nr; b++)
+				memset(cxl_kv_block(arena_, slot, head, first + b), texts[b],
+				       kGeometry.block_bytes);
+			ASSERT_EQ(cxl_kv_unlease(arena_, &range, 1), 0);
+		}
+	}
+	/* Prefills up to position, decodes some more. */
+	void turn(uint32_t slot, uint32_t position, uint32_t nr_decoded)
+	{
+		for (uint32_t i = 0; i <= nr_decoded; i++)
+			ASSERT_EQ(cxl_kv_hint_position(arena_, slot, position + i), 0);
+	}
+
+	static ControlClient begin(const char *what)
+	{
+		auto client = ControlClient::connect();
+		EXPECT_TRUE(client);
+		EXPECT_TRUE(client->call({{"op", "record"}, {"what", what}}));
+		return std::move(*client);
+	}
+	static json next(ControlClient &client)
+	{
+		auto event = client.next_event(10000);
+		EXPECT_TRUE(event) << (event ? "" : event.error().what);
+		return event ? *event : json();
+	}
+
+	/* The command, beside this test's folder. */
+	static pid_t start_command(const std::vector<std::string> &words)
+	{
+		const std::string program =
+			std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+			"../bin/cxl-kv";
+		std::vector<const char *> argv{"cxl-kv", "record", "-q"};
+		for (const std::string &word : words)
+			argv.push_back(word.c_str());
+		argv.push_back(nullptr);
+		const pid_t pid = fork();
+		if (pid == 0) {
+			execv(program.c_str(), const_cast<char **>(argv.data()));
+			_exit(127);
+		}
+		return pid;
+	}
+	static int exit_status(pid_t pid)
+	{
+		int status = 0;
+		waitpid(pid, &status, 0);
+		return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	}
+	[[nodiscard]] std::string file(const char *name) const
+	{
+		return daemon_.folder() + "/" + name;
+	}
+
+	DaemonProcess daemon_{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB"}};
+	cxl_kv_arena *arena_ = nullptr;
+};
+
+} // namespace
+
+TEST_F(RecordTest, EqualPrefixesHaveEqualIdsWhateverTheSlotHeldBefore)
+{
+	ControlClient client = begin("requests");
+	open_session(0, {1, 2, 3});
+	turn(0, 40, 5);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+	const json first = next(client);
+	EXPECT_EQ(first["event"], "request");
+	EXPECT_EQ(first["input_length"], 40);
+	EXPECT_EQ(first["output_length"], 5);
+	EXPECT_EQ(first["block_tokens"], kTokens);
+	ASSERT_EQ(first["hash_ids"].size(), 2u) << first; /* the third block is not full */
+
+	/* The same beginning in another slot, another end. */
+	open_session(1, {1, 2, 9});
+	turn(1, 48, 0);
+	ASSERT_EQ(cxl_kv_session_close(arena_, 1), 0);
+	const json second = next(client);
+	ASSERT_EQ(second["hash_ids"].size(), 3u) << second;
+	EXPECT_EQ(second["hash_ids"][0], first["hash_ids"][0]);
+	EXPECT_EQ(second["hash_ids"][1], first["hash_ids"][1]);
+
+	/* The conversation goes on: its ids stay, new ones follow. */
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, kTimeoutMs), 0);
+	write(0, 3, {4});
+	turn(0, 64, 2);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+	const json third = next(client);
+	ASSERT_EQ(third["hash_ids"].size(), 4u) << third;
+	EXPECT_EQ(third["hash_ids"][0], first["hash_ids"][0]);
+	EXPECT_NE(third["hash_ids"][2], second["hash_ids"][2]);
+
+	/* A slot that is used again, with the second block only: another prefix. */
+	open_session(1, {2, 2, 3});
+	turn(1, 48, 0);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 1), 0);
+	const json fourth = next(client);
+	ASSERT_EQ(fourth["hash_ids"].size(), 3u) << fourth;
+	for (size_t i = 0; i < 3; i++)
+		EXPECT_NE(fourth["hash_ids"][i], third["hash_ids"][i]) << i;
+	EXPECT_LE(first["timestamp"], second["timestamp"]);
+	EXPECT_LE(third["timestamp"], fourth["timestamp"]);
+}
+
+TEST_F(RecordTest, TurnsUnderWayComeBeforeTheEnd)
+{
+	ControlClient client = begin("requests");
+	open_session(2, {1});
+	turn(2, 16, 3);
+	ASSERT_TRUE(client.send({{"op", "record_end"}}));
+	EXPECT_EQ(next(client)["input_length"], 16);
+	EXPECT_EQ(next(client)["event"], "end");
+	EXPECT_EQ(next(client)["ok"], true);
+}
+
+TEST_F(RecordTest, BadRequestsAreRefused)
+{
+	ControlClient client = begin("requests");
+	auto again = client.call({{"op", "record"}, {"what", "requests"}});
+	EXPECT_FALSE(again);
+	auto other = ControlClient::connect();
+	ASSERT_TRUE(other);
+	EXPECT_FALSE(other->call({{"op", "record"}, {"what", "secrets"}}));
+	EXPECT_FALSE(other->call({{"op", "record"}}));
+	/* Not recording: nothing to end, no harm. */
+	EXPECT_TRUE(other->call({{"op", "record_end"}}));
+}
+
+TEST_F(RecordTest, TheSimulatorReadsWhatTheCommandWroteUntilCtrlC)
+{
+	const std::string path = file("requests.jsonl");
+	const pid_t pid = start_command({path});
+	/* Turns until it listens and has written some. */
+	uint32_t nr = 0;
+	ASSERT_TRUE(eventually([&] {
+		open_session(0, {1, 2, static_cast<int>(3 + nr++ % 100)});
+		turn(0, 48, 1);
+		EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
+		auto text = sim::read_trace_file(path);
+		return text && std::ranges::count(*text, '\n') >= 5;
+	}));
+	kill(pid, SIGINT);
+	EXPECT_EQ(exit_status(pid), 0);
+	auto text = sim::read_trace_file(path);
+	ASSERT_TRUE(text);
+	auto trace = sim::parse_block_trace(*text);
+	ASSERT_TRUE(trace) << trace.error().what;
+	EXPECT_GE(trace->nr_requests(), 5u);
+	EXPECT_EQ(trace->nr_accesses(), uint64_t{3} * trace->nr_requests());
+	/* Two blocks that all share, one of each. */
+	EXPECT_EQ(trace->nr_unique(), 2 + trace->nr_requests());
+}
+
+TEST_F(RecordTest, AttentionBecomesAnAttFile)
+{
+	const std::string path = file("live.att");
+	const pid_t pid = start_command({"--att", "-n", "16", path});
+	open_session(0, {1, 2, 3});
+	/* Steps 16 to 31 again and again, until all of them were recorded. Head 1 looks at the
+	 * first of two blocks, head 0 at both. */
+	uint32_t step = 16;
+	int status = -1;
+	ASSERT_TRUE(eventually([&] {
+		cxl_kv_hint_score(arena_, 0, 1, 0, 0.25f);
+		cxl_kv_hint_score(arena_, 0, 0, 0, 1.0f);
+		cxl_kv_hint_score(arena_, 0, 0, 1, 0.5f);
+		cxl_kv_hint_position(arena_, 0, step + 1);
+		step = step == 31 ? 16 : step + 1;
+		return waitpid(pid, &status, WNOHANG) == pid;
+	}));
+	EXPECT_EQ(status, 0);
+	auto bytes = sim::read_trace_file(path);
+	ASSERT_TRUE(bytes);
+	auto trace = sim::AttTrace::parse(std::move(*bytes));
+	ASSERT_TRUE(trace) << trace.error().what;
+	EXPECT_EQ(trace->layers, 2u);
+	EXPECT_EQ(trace->kv_heads, 1u);
+	EXPECT_EQ(trace->tokens_per_block, kTokens);
+	EXPECT_EQ(trace->blocks, 2u);
+	const uint32_t last = trace->steps - 1;
+	EXPECT_NEAR(sim::AttTrace::mass(trace->row(1, 0, last)[0]), 0.25, 0.01);
+	EXPECT_NEAR(sim::AttTrace::mass(trace->row(0, 0, last)[1]), 0.5, 0.01);
+	EXPECT_EQ(trace->row(1, 0, last)[1], 0);
+	EXPECT_EQ(trace->row(0, 0, 3)[0], 0) << "no report of step 3";
+}
