@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/control_client.h"
 #include "sim/run.h"
+#include "sim/synthetic.h"
 #include "sim/trace_file.h"
 
 #include <charconv>
@@ -24,6 +25,7 @@ struct SimOptions {
 	std::vector<double> capacities;
 	Access access;
 	std::optional<ThreeTiers> tiers;
+	std::optional<Synthetic> synthetic;
 	bool ladder = false, csv = false, json = false, quiet = false;
 	std::string svg;
 };
@@ -194,6 +196,23 @@ int run_att_traces(const std::vector<AttTrace> &traces, const SimOptions &option
 		     options);
 }
 
+int run_synthetic_load(const SimOptions &options)
+{
+	std::vector<std::string> policies = options.policies;
+	std::vector<double> budgets = options.capacities;
+	if (policies.empty())
+		policies = {"adaptive", "paper", "lru"};
+	for (const std::string &name : policies)
+		if (name != "adaptive" && name != "paper" && name != "lru")
+			return fail("no policy " + name +
+				    " for a synthetic load; there are adaptive, paper, lru");
+	if (budgets.empty())
+		budgets = {10};
+	return print(
+		run_synthetic(*options.synthetic, policies, budgets, progress_bar(options.quiet)),
+		options);
+}
+
 /* Attention traces are one sample, block traces are run one by one. */
 int run(const SimOptions &options)
 {
@@ -228,7 +247,7 @@ int cmd_sim(int argc, char **argv)
 		"was hit at several capacities. TRACE: Mooncake JSONL or `t_ms id id ...` lines "
 		"(requests\n"
 		"and their prefix blocks), or .att files (attention of a sequence); plain or .xz.");
-	args.words("TRACE", options.files, 1);
+	args.words("TRACE", options.files, 0);
 	args.check(
 		'p', "policies", "NAME,..",
 		[&](const std::string &text) {
@@ -264,6 +283,20 @@ int cmd_sim(int argc, char **argv)
 		0, "measured", "FILE",
 		[&](const std::string &text) { return take_measured(text, options); },
 		"the same with what `cxl-kv bench -o FILE` measured");
+	Synthetic load;
+	bool synthetic = false;
+	args.check(
+		0, "synthetic", "USERSxTOKENSxHEADS",
+		[&](const std::string &text) {
+			char rest;
+			synthetic = sscanf(text.c_str(), "%ux%ux%u%c", &load.users, &load.tokens,
+					   &load.heads, &rest) == 3;
+			return synthetic ? "" : std::string("three numbers, like 16x131072x640");
+		},
+		"a made-up load instead of traces, to see how the policy scales");
+	args.number(0, "steps", "N", load.steps, {2, 1e6}, "of a made-up load (16)");
+	args.number(0, "block-tokens", "N", load.tokens_per_block, {1, 1e6}, "of it (16)");
+	args.number(0, "seed", "N", load.seed, {0, 1e15}, "of it (1)");
 	args.text(0, "svg", "FILE", options.svg, "plot hit against capacity");
 	args.flag(0, "csv", options.csv, "print CSV");
 	args.flag('j', "json", options.json, "print JSON");
@@ -272,7 +305,15 @@ int cmd_sim(int argc, char **argv)
 		return *exit;
 	if (three_tiers && !options.tiers)
 		options.tiers = ThreeTiers{};
-	return run(options);
+	if (synthetic == !options.files.empty())
+		return args.wrong(synthetic ? "a trace and --synthetic are two runs"
+					    : "TRACE is missing");
+	if (!synthetic)
+		return run(options);
+	if (std::string allowed = load.check(); !allowed.empty())
+		return args.wrong("--synthetic takes " + allowed);
+	options.synthetic = load;
+	return run_synthetic_load(options);
 }
 
 } // namespace cxlkv

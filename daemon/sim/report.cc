@@ -56,6 +56,8 @@ std::string to_table(const SimResult &result)
 			text += fmt::format(" {:>{}}", cell_text(result, cell), width);
 		text += '\n';
 	}
+	for (const std::string &note : result.notes)
+		text += "# " + note + "\n";
 	return text;
 }
 
@@ -105,6 +107,8 @@ std::string to_json(const SimResult &result)
 				    {"hot_ns", result.tiers->latency.hot_ns},
 				    {"warm_ns", result.tiers->latency.warm_ns},
 				    {"cold_ns", result.tiers->latency.cold_ns}};
+	if (!result.notes.empty())
+		out["notes"] = result.notes;
 	return out.dump(2) + "\n";
 }
 

@@ -39,6 +39,7 @@ struct SimResult {
 	std::optional<ThreeTiers> tiers;
 	std::vector<double> capacities; /* % of the distinct blocks, or of a sequence's */
 	std::vector<Row> rows;
+	std::vector<std::string> notes; /* printed below the table */
 };
 
 std::string to_table(const SimResult &result);

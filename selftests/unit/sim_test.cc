@@ -8,8 +8,10 @@
 #include "sim/att_policies.h"
 #include "sim/replay.h"
 #include "sim/run.h"
+#include "sim/synthetic.h"
 #include "sim/trace_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -272,6 +274,38 @@ TEST(Report, EveryFormHasEveryFigure)
 	EXPECT_NE(gap_summary(result).find(
 			  "+1.00 points to the best other (lru), 50 % of the gap to OPT closed"),
 		  std::string::npos);
+}
+
+TEST(SyntheticLoad, FollowsFromItsSeedAndIsMarked)
+{
+	Synthetic load{.users = 2, .tokens = 1024, .heads = 4, .tokens_per_block = 16, .steps = 8};
+	auto reads = [](const Synthetic &of, uint32_t head, uint32_t token) {
+		std::vector<SyntheticRead> found;
+		synthetic_reads(of, 1, head, token, found);
+		std::vector<uint32_t> blocks;
+		for (const SyntheticRead &read : found)
+			blocks.push_back(read.block);
+		return blocks;
+	};
+	Synthetic other = load;
+	other.seed = 2;
+	EXPECT_EQ(reads(load, 3, 900), reads(load, 3, 900));
+	EXPECT_NE(reads(load, 3, 900), reads(other, 3, 900));
+	EXPECT_NE(reads(load, 3, 900), reads(load, 2, 900));
+	for (uint32_t token = 0; token < load.tokens; token++) {
+		auto blocks = reads(load, 0, token);
+		EXPECT_EQ(blocks.front(), 0u) << "the sink";
+		EXPECT_EQ(blocks.back(), token / 16) << "the block that is written";
+		EXPECT_TRUE(std::ranges::adjacent_find(blocks, std::greater_equal()) ==
+			    blocks.end());
+	}
+	SimResult result = run_synthetic(load, {"adaptive", "lru"}, {50}, [](double) {});
+	EXPECT_NE(to_table(result).find("not for claims of quality"), std::string::npos);
+	EXPECT_NE(to_json(result).find("not for claims of quality"), std::string::npos);
+	EXPECT_GT(result.rows[0].cells[0].hit, 50);
+	EXPECT_EQ(load.check(), "");
+	load.tokens = 1000;
+	EXPECT_NE(load.check(), "");
 }
 
 /* ---- against the tables of the real traces ---- */
