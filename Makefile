@@ -230,6 +230,7 @@ format: ## clang-format on everything but the kernel's files
 
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
+	@echo "== policy_quality"; selftests/bench/policy_quality || [ $$? = 4 ]
 
 clean: ## remove everything that was built, and the kernels and chroots of check-kernels
 	rm -rf $(B)
