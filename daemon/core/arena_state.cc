@@ -32,7 +32,8 @@ ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOption
 		       StepClock &clock)
     : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
       nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
-      per_head_(geometry.blocks_per_head()), options_(options), ema_(options.alpha), clock_(clock),
+      per_head_(geometry.blocks_per_head()), options_(options),
+      adaptive_(options.preset == "adaptive"), ema_(options.alpha), clock_(clock),
       heads_(geometry.nr_heads()), nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()),
       learner_(table, nr_blocks_)
 {
@@ -41,6 +42,7 @@ ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOption
 void ArenaState::set_options(const PolicyOptions &options)
 {
 	options_ = options;
+	adaptive_ = options.preset == "adaptive";
 	ema_ = Ema(options.alpha);
 }
 
@@ -62,7 +64,7 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 	switch (hint.kind) {
 	case CXL_KV_HINT_SCORE:
 		if (ranged)
-			score_run(hint);
+			score(hint);
 		break;
 	case CXL_KV_HINT_POSITION:
 		position(session, hint.slot, hint.position);
@@ -91,38 +93,59 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 	}
 }
 
-void ArenaState::score_run(const cxl_kv_hint &hint)
+void ArenaState::score(const cxl_kv_hint &hint)
 {
 	Session &session = sessions[hint.slot];
 	Head &head = heads_[hint.head];
 	uint32_t first = geometry_.block_index(hint.slot, hint.head, hint.block);
-	uint32_t now = clock_.now();
 	float mass = static_cast<float>(hint.score) / CXL_KV_SCORE_ONE;
 
 	session.scored = true;
 	head.stats.nr_hints++;
-	for (uint32_t b = first; b < first + hint.nr_blocks; b++) {
-		if (table.where(b) == Where::Empty)
-			continue;
-		set_ema(b, ema_.update(table.ema[b], now - table.scored[b], mass), head);
-		if (mass >= options_.access_mass)
-			access(b, session);
-		if (table.where(b) == Where::Warm && table.ema[b] >= options_.promote_score &&
-		    to_promote.size() < max_wishes)
-			to_promote.push_back(b);
-	}
+	score(first, hint.nr_blocks, mass, head);
+	if (mass >= options_.access_mass)
+		access(first, hint.nr_blocks, session);
 }
 
-void ArenaState::access(uint32_t block, Session &session)
+void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)
 {
-	uint32_t now = clock_.now();
-	bool fresh = now - table.accessed[block] > 1;
+	float wanted = static_cast<float>(options_.promote_score);
+	RunScored scored = score_run(table, first, nr, ema_, clock_.now(), score, wanted);
+	add_to_head(head, scored.resident);
+	for (uint32_t b = first; scored.promotable && b < first + nr; b++)
+		if (table.where(b) == Where::Warm && table.ema[b] >= wanted &&
+		    to_promote.size() < max_wishes)
+			to_promote.push_back(b);
+}
 
-	nr_accesses[as_index(table.where(block))]++;
-	learner_.accessed(block, now, table.ema[block]);
-	table.accessed[block] = now;
-	if (fresh && session.nr[as_index(Where::Cold)])
-		wish_neighbours(block);
+/* Neighbours mostly were accessed together: the learner is told of stretches that were. */
+void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
+{
+	uint32_t now = clock_.now(), nr_alike = 0;
+	bool has_cold = session.nr[as_index(Where::Cold)];
+	BlockState alike = {};
+
+	for (uint32_t b = first; b < first + nr; b++) {
+		BlockState before = table.state[b];
+		if (!nr_alike || before.accessed != alike.accessed ||
+		    BlockTable::kind_of(before.word) != BlockTable::kind_of(alike.word) ||
+		    table.where(b) == Where::Empty || b % ReuseLearner::segment_blocks == 0) {
+			if (nr_alike)
+				learner_.accessed(b - nr_alike, nr_alike, alike, now);
+			alike = before;
+			nr_alike = 0;
+		}
+		if (table.where(b) == Where::Empty)
+			continue;
+		nr_alike++;
+		nr_accesses[as_index(table.where(b))]++;
+		table.set_accessed(b, now);
+		table.set_kind(b, ReuseLearner::kind_of(table.ema[b]));
+		if (has_cold && now - before.accessed > 1)
+			wish_neighbours(b);
+	}
+	if (nr_alike)
+		learner_.accessed(first + nr - nr_alike, nr_alike, alike, now);
 }
 
 /* Access at P fetches P-W..P+W of its head, and the same block of the layers that compute next. */
@@ -251,12 +274,8 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 		 * nothing. */
 		if (session.scored || table.where(block) == Where::Empty)
 			continue;
-		set_ema(block, ema_.update(table.ema[block], clock_.now() - table.scored[block], 1),
-			head);
-		access(block, session);
-		if (table.where(block) == Where::Warm &&
-		    table.ema[block] >= options_.promote_score && to_promote.size() < max_wishes)
-			to_promote.push_back(block);
+		score(block, 1, 1, head);
+		access(block, 1, session);
 	}
 }
 
@@ -314,8 +333,9 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 		if (resident(where))
 			add_to_head(head, -ema);
 		table.ema[block] = 0;
-		table.kind[block] = 0;
-		table.scored[block] = table.accessed[block] = clock_.now();
+		table.set_kind(block, 0);
+		table.scored[block] = clock_.now();
+		table.set_accessed(block, clock_.now());
 		if (where == Where::Empty)
 			table.set_priority(block, CXL_KV_DEFAULT_PRIORITY);
 		if (where == Where::Empty && session.empty())
@@ -331,7 +351,7 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 	/* Somebody needed it and had to wait: what is near is needed next. */
 	if (old == Where::Cold && where == Where::Hot && !ordered) {
 		session.state = Session::State::Active;
-		table.accessed[block] = clock_.now();
+		table.set_accessed(block, clock_.now());
 		if (session.nr[as_index(Where::Cold)])
 			wish_neighbours(block);
 	}
@@ -344,7 +364,7 @@ void ArenaState::refused(uint32_t block, uint64_t now_ms)
 	table.set_hold(block, now_ms, refusal_ms << (2 * nr));
 	table.set_refusals(block, std::min(nr + 1, max_refusals));
 	if (resident(table.where(block)))
-		table.accessed[block] = clock_.now();
+		table.set_accessed(block, clock_.now());
 	if (outside_window(block))
 		to_drop.push_back({id_, block, 1});
 }
@@ -403,70 +423,47 @@ bool ArenaState::at_floor(uint32_t block) const
 	return !session.parked() && nr_hot_[block / per_head_] <= options_.head_floor * mean;
 }
 
-VictimQueue::Place ArenaState::place(uint32_t block, Where tier) const
-{
-	uint8_t priority = table.priority(block);
-	VictimQueue::Band band = VictimQueue::Normal;
-	if (priority < CXL_KV_DEFAULT_PRIORITY)
-		band = VictimQueue::Low;
-	else if (priority > CXL_KV_DEFAULT_PRIORITY || block % per_head_ < options_.anchor_blocks)
-		band = VictimQueue::Kept;
-	uint8_t kind = adaptive() ? table.kind[block] : 0;
-	return {table.where(block) == tier, band, kind, table.accessed[block]};
-}
-
 void ArenaState::enqueue(uint32_t block, Where tier)
 {
 	if (table.queued(block, tier))
 		return; /* its old entry will be put right by the scan that meets it */
-	queue(tier).push(place(block, tier), block);
+	queue(tier).push(place(block, tier), block, clock_.now());
 	table.set_queued(block, tier);
 }
 
 void ArenaState::tidy_queue(Where tier)
 {
+	struct Everything {
+		void visit(uint32_t) {}
+		void visit_soon(uint32_t) {}
+		bool more() { return true; }
+		bool enough() { return false; }
+	} everything;
 	uint64_t here = 0;
 	for (const Session &session : sessions)
 		here += session.nr[as_index(tier)];
-	if (queue(tier).nr_entries() <= 2 * here + max_wishes)
+	if (queue(tier).nr_entries() <= here + here / 16 + max_wishes)
 		return;
-	queue(tier).clear();
-	for (uint32_t b = 0; b < nr_blocks_; b++) {
-		table.clear_queued(b, tier);
-		if (table.where(b) == tier)
-			enqueue(b, tier);
-	}
+	for (auto band : {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
+		scan(tier, band, everything);
 }
 
 double ArenaState::rank(uint8_t kind, uint32_t step) const
 {
-	return adaptive() ? learner_.worth(kind, clock_.now() - step) : step;
+	return adaptive_ ? learner_.worth(kind, clock_.now() - step) : step;
 }
 
 double ArenaState::priority(uint32_t block) const
 {
-	uint32_t age = clock_.now() - table.accessed[block];
-	if (adaptive())
-		return -learner_.worth(table.kind[block], age);
+	uint32_t age = clock_.now() - table.accessed(block);
+	if (adaptive_)
+		return -learner_.worth(table.kind(block), age);
 	return eviction_priority(current_ema(block), recency_decay(age, options_.decay_steps));
 }
 
 double ArenaState::score(uint32_t block) const
 {
 	return block < nr_blocks_ ? current_ema(block) : 0;
-}
-
-float ArenaState::current_ema(uint32_t block) const
-{
-	return table.ema[block] * ema_.decay(clock_.now() - table.scored[block]);
-}
-
-void ArenaState::set_ema(uint32_t block, float ema, Head &head)
-{
-	if (resident(table.where(block)))
-		add_to_head(head, ema - current_ema(block));
-	table.ema[block] = ema;
-	table.scored[block] = clock_.now();
 }
 
 /* All blocks of a head decay alike, so their sum does too. */

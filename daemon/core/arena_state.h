@@ -12,6 +12,7 @@
 #include "core/policy.h"
 #include "core/reuse_learner.h"
 #include "core/score.h"
+#include "core/score_run.h"
 #include "core/victim_queue.h"
 
 #include <vector>
@@ -98,7 +99,19 @@ public:
 	[[nodiscard]] bool being_written(uint32_t block) const;
 	/* Its head holds no more hot blocks than the floor; orders that are out count as done. */
 	[[nodiscard]] bool at_floor(uint32_t block) const;
-	[[nodiscard]] VictimQueue::Place place(uint32_t block, Where tier) const;
+	[[nodiscard]] VictimQueue::Place place(uint32_t block, Where tier) const
+	{
+		BlockState state = table.state[block];
+		VictimQueue::Band band = VictimQueue::Normal;
+		uint8_t priority = table.priority(block);
+		if (priority < CXL_KV_DEFAULT_PRIORITY)
+			band = VictimQueue::Low;
+		else if (priority > CXL_KV_DEFAULT_PRIORITY ||
+			 block % per_head_ < options_.anchor_blocks)
+			band = VictimQueue::Kept;
+		return {BlockTable::where_of(state.word) == tier, band,
+			adaptive_ ? BlockTable::kind_of(state.word) : uint8_t{0}, state.accessed};
+	}
 	/*
 	 * The highest leaves first: the paper's priority as of now, or the negated
 	 * worth that the reuse model gives the block.
@@ -109,12 +122,20 @@ public:
 	/* Time to learn; once a plan. */
 	void learn() { learner_.run(clock_.now()); }
 	[[nodiscard]] double score(uint32_t block) const;
+	void score_soon(uint32_t block) const
+	{
+		__builtin_prefetch(&table.scored[block]);
+		__builtin_prefetch(&table.ema[block]);
+	}
 	[[nodiscard]] Phase phase(uint32_t slot) const;
 	[[nodiscard]] std::vector<HeadStats> heads() const;
 	[[nodiscard]] bool outside_window(uint32_t block) const;
 
-	/* Refills the queue from the table when entries of blocks that left outnumber the rest. */
+	/* Rids the queue of blocks that left when they are more than a share of it. */
 	void tidy_queue(Where tier);
+	/* The blocks that should leave a tier first, as VictimQueue::scan() has it; asked: visit(),
+	 * visit_soon(), more() and enough(). */
+	template <typename Asked> void scan(Where tier, VictimQueue::Band band, Asked &asked);
 
 	[[nodiscard]] uint32_t id() const { return id_; }
 	[[nodiscard]] uint32_t nr_blocks() const { return nr_blocks_; }
@@ -128,8 +149,6 @@ public:
 
 	BlockTable table;
 	std::vector<Session> sessions;
-	VictimQueue hot_queue, warm_queue;
-	VictimQueue &queue(Where tier) { return tier == Where::Hot ? hot_queue : warm_queue; }
 
 	/* Taken and cleared by each plan; bounded, since a client fills them. */
 	std::vector<Pick> to_prefetch;
@@ -146,8 +165,9 @@ private:
 		uint32_t nr[nr_wheres] = {};
 	};
 
-	void score_run(const cxl_kv_hint &hint);
-	void access(uint32_t block, Session &session);
+	void score(const cxl_kv_hint &hint);
+	void score(uint32_t first, uint32_t nr, float score, Head &head);
+	void access(uint32_t first, uint32_t nr, Session &session);
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
 	void set_priority(TimedPins::Range range, uint8_t priority);
 	void position(Session &session, uint32_t slot, uint32_t position);
@@ -158,17 +178,22 @@ private:
 	void refused(uint32_t block, uint64_t now_ms);
 	void answered(uint32_t block);
 	void enqueue(uint32_t block, Where tier);
-	float current_ema(uint32_t block) const;
-	void set_ema(uint32_t block, float ema, Head &head);
+	float current_ema(uint32_t block) const
+	{
+		return table.ema[block] * ema_.decay(clock_.now() - table.scored[block]);
+	}
 	void add_to_head(Head &head, double ema);
-	[[nodiscard]] bool adaptive() const { return options_.preset == "adaptive"; }
+	VictimQueue &queue(Where tier) { return tier == Where::Hot ? hot_queue_ : warm_queue_; }
 
 	uint32_t id_;
 	Geometry geometry_;
 	uint32_t nr_blocks_, per_slot_, per_head_;
 	PolicyOptions options_;
+	bool adaptive_;
 	Ema ema_;
 	StepClock &clock_;
+	ChunkPool chunks_; /* of both queues */
+	VictimQueue hot_queue_{chunks_}, warm_queue_{chunks_};
 	std::vector<Head> heads_;
 	std::vector<uint32_t> nr_hot_; /* by slot and head, without those that are ordered away */
 	TimedPins pins_;
@@ -176,5 +201,27 @@ private:
 	uint64_t nr_ordered_[nr_wheres] = {};
 	uint64_t order_ms_ = 0; /* of the last order */
 };
+
+template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band band, Asked &asked)
+{
+	struct Answers {
+		ArenaState &arena;
+		Where tier;
+		Asked &asked;
+
+		void place_soon(uint32_t block) const
+		{
+			__builtin_prefetch(&arena.table.state[block], 1);
+		}
+		void visit_soon(uint32_t block) const { asked.visit_soon(block); }
+		VictimQueue::Place place(uint32_t block) const { return arena.place(block, tier); }
+		void gone(uint32_t block) const { arena.table.clear_queued(block, tier); }
+		double rank(uint8_t kind, uint32_t step) const { return arena.rank(kind, step); }
+		void visit(uint32_t block) const { asked.visit(block); }
+		bool more() const { return asked.more(); }
+		bool enough() const { return asked.enough(); }
+	} answers{*this, tier, asked};
+	queue(tier).scan(band, clock_.now(), answers);
+}
 
 } // namespace cxlkv

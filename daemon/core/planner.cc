@@ -94,28 +94,41 @@ void Planner::drain_warm()
 	promote_all();
 }
 
+/* Takes blocks of an arena's warm queue while hot has room. */
+class Planner::Promoter {
+public:
+	Promoter(Planner &planner, ArenaState &arena, uint64_t &room)
+	    : planner_(planner), arena_(arena), room_(room), bytes_(arena.geometry().block_bytes)
+	{
+	}
+
+	void visit_soon(uint32_t) {}
+	void visit(uint32_t block)
+	{
+		if (room_ < bytes_ || arena_.table.ordered(block) ||
+		    !arena_.movable(block, planner_.input_.now_ms, false))
+			return;
+		planner_.pick(arena_, block, Action::Promote);
+		room_ -= bytes_;
+	}
+	[[nodiscard]] bool more() const { return room_ >= bytes_; }
+	[[nodiscard]] bool enough() const { return !more(); }
+
+private:
+	Planner &planner_;
+	ArenaState &arena_;
+	uint64_t &room_;
+	uint64_t bytes_;
+};
+
 void Planner::promote_all()
 {
 	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
-	for (auto &[id, a] : arenas_) {
-		ArenaState *arena = a.get();
-		const uint64_t bytes = arena->geometry().block_bytes;
+	for (auto &[id, arena] : arenas_) {
+		Promoter promoter(*this, *arena, room);
 		for (VictimQueue::Band band :
 		     {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
-			arena->warm_queue.scan(
-				band, [&](uint32_t b) { return arena->place(b, Where::Warm); },
-				[&](uint32_t b) { arena->table.clear_queued(b, Where::Warm); },
-				[&](uint8_t kind, uint32_t step) {
-					return arena->rank(kind, step);
-				},
-				[&](uint32_t b) {
-					if (room < bytes || arena->table.ordered(b) ||
-					    !arena->movable(b, input_.now_ms, false))
-						return;
-					pick(*arena, b, Action::Promote);
-					room -= bytes;
-				},
-				[&] { return room >= bytes; });
+			arena->scan(Where::Warm, band, promoter);
 	}
 	flush();
 }
@@ -164,29 +177,48 @@ void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
 		got += take_queued({tier, true, true}, band, minus(hard_bytes, got));
 }
 
+/* The oldest eligible blocks of an arena, until they come to the bytes asked for. */
+class Planner::Collector {
+public:
+	Collector(const Planner &planner, ArenaState &arena, const Pass &pass,
+		  VictimQueue::Band band, uint64_t bytes, std::vector<Victim> &found)
+	    : planner_(planner), arena_(arena), pass_(pass), pins_(band != VictimQueue::Normal),
+	      found_(found), wanted_(found.size() + (bytes - 1) / arena.geometry().block_bytes + 1)
+	{
+	}
+
+	void visit_soon(uint32_t block) { arena_.score_soon(block); }
+	void visit(uint32_t block)
+	{
+		if (planner_.eligible(arena_, block, pass_))
+			found_.push_back({&arena_, block,
+					  pins_ ? arena_.table.priority(block) : uint8_t{0},
+					  arena_.priority(block)});
+	}
+	[[nodiscard]] bool more() const { return found_.size() < wanted_; }
+	/* Of a bucket some more, as the best of it by exact priority are taken. */
+	[[nodiscard]] bool enough() const { return found_.size() >= wanted_ + choice; }
+
+private:
+	static constexpr size_t choice = 4096;
+
+	const Planner &planner_;
+	ArenaState &arena_;
+	const Pass &pass_;
+	bool pins_;
+	std::vector<Victim> &found_;
+	size_t wanted_;
+};
+
 /* Collects the oldest of every arena, then takes the best of all by exact priority. */
 uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes)
 {
 	if (!bytes)
 		return 0;
 	std::vector<Victim> found;
-	for (auto &[id, a] : arenas_) {
-		ArenaState *arena = a.get();
-		uint64_t block_bytes = arena->geometry().block_bytes, collected = 0;
-		arena->queue(pass.tier).scan(
-			band, [&](uint32_t b) { return arena->place(b, pass.tier); },
-			[&](uint32_t b) { arena->table.clear_queued(b, pass.tier); },
-			[&](uint8_t kind, uint32_t step) { return arena->rank(kind, step); },
-			[&](uint32_t b) {
-				if (!eligible(*arena, b, pass))
-					return;
-				uint8_t pinned = band == VictimQueue::Normal
-							 ? uint8_t{0}
-							 : arena->table.priority(b);
-				found.push_back({arena, b, pinned, arena->priority(b)});
-				collected += block_bytes;
-			},
-			[&] { return collected < bytes; });
+	for (auto &[id, arena] : arenas_) {
+		Collector collector(*this, *arena, pass, band, bytes, found);
+		arena->scan(pass.tier, band, collector);
 	}
 	std::sort(found.begin(), found.end(), [](const Victim &a, const Victim &b) {
 		if (a.pinned != b.pinned)

@@ -38,6 +38,8 @@ private:
 		bool hard;
 		bool waking;
 	};
+	class Collector;
+	class Promoter;
 	/* Picks of one arena and action, until they become extents. */
 	using Picks = std::map<std::pair<uint32_t, Action>, std::vector<Pick>>;
 

@@ -2,7 +2,7 @@
 #include "core/reuse_learner.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 
 namespace cxlkv {
 
@@ -13,13 +13,6 @@ constexpr uint64_t sweep_share = 4;
 /* Accesses worth learning from. */
 constexpr uint64_t learn_accesses = 1024;
 
-uint8_t kind_of(float ema)
-{
-	/* Half octaves from 1 down to 2^-19; 0 is the kind of a block that was never accessed. */
-	float octaves = -std::log2(std::max(ema, 1e-6f));
-	return static_cast<uint8_t>(1 + std::clamp(static_cast<int>(octaves * 2), 0, 38));
-}
-
 } // namespace
 
 ReuseLearner::ReuseLearner(BlockTable &table, uint32_t nr_blocks)
@@ -28,16 +21,27 @@ ReuseLearner::ReuseLearner(BlockTable &table, uint32_t nr_blocks)
 {
 }
 
-void ReuseLearner::accessed(uint32_t block, uint32_t now, float ema)
+/* Half octaves from 1 down to 2^-19; 0 is the kind of a block that was never accessed. */
+uint8_t ReuseLearner::kind_of(float ema)
 {
-	uint32_t age = now - table_.accessed[block];
+	uint32_t bits = std::bit_cast<uint32_t>(ema);
+	int exponent = static_cast<int>(bits >> 23) - 127;
+	uint32_t mantissa = bits & 0x7fffff;
+	/* -2 log2(ema), rounded down: the mantissa is in [1, 2), and 0x3504f3 is sqrt(2)'s. */
+	int half_octaves = -2 * exponent - (mantissa > 0) - (mantissa > 0x3504f3);
+	return static_cast<uint8_t>(1 + std::clamp(half_octaves, 0, 38));
+}
+
+void ReuseLearner::accessed(uint32_t first, uint32_t nr, BlockState before, uint32_t now)
+{
+	uint32_t age = now - before.accessed;
+	uint8_t kind = BlockTable::kind_of(before.word);
 	if (age) {
-		model_.watched(table_.kind[block], watched_age(block), age);
-		model_.used(table_.kind[block], age);
+		model_.watched(kind, watched_age(first / segment_blocks, before.accessed), age, nr);
+		model_.used(kind, age, nr);
 	}
-	table_.kind[block] = kind_of(ema);
-	credit_ += sweep_share;
-	nr_new_++;
+	credit_ += nr * sweep_share;
+	nr_new_ += nr;
 }
 
 void ReuseLearner::run(uint32_t now)
@@ -60,7 +64,8 @@ void ReuseLearner::sweep(uint32_t segment, uint32_t now)
 	for (uint32_t b = first; b < end; b++) {
 		Where where = table_.where(b);
 		if (where == Where::Hot || where == Where::Warm || where == Where::Cold)
-			model_.watched(table_.kind[b], watched_age(b), now - table_.accessed[b]);
+			model_.watched(table_.kind(b), watched_age(segment, table_.accessed(b)),
+				       now - table_.accessed(b));
 	}
 	swept_[segment] = now;
 }

@@ -19,9 +19,11 @@ class ReuseLearner {
 public:
 	ReuseLearner(BlockTable &table, uint32_t nr_blocks);
 
-	/* The block is accessed at step now, having this EMA; call it before table.accessed
-	 * changes. */
-	void accessed(uint32_t block, uint32_t now, float ema);
+	/* Adjacent blocks of a segment, all of this kind and last accessed then, are accessed at
+	 * step now. */
+	void accessed(uint32_t first, uint32_t nr, BlockState before, uint32_t now);
+	/* What a block of this EMA is after an access. */
+	static uint8_t kind_of(float ema);
 	/* Now and then: sweeps and learns as much as was earned by accesses. */
 	void run(uint32_t now);
 
@@ -30,16 +32,17 @@ public:
 		return model_.worth(kind, age_steps);
 	}
 
-private:
 	static constexpr uint32_t segment_blocks = 1024;
+
+private:
 	static constexpr double half_life_steps = 100'000;
 
 	void sweep(uint32_t segment, uint32_t now);
-	/* Age until which the model has watched the block. */
-	[[nodiscard]] uint32_t watched_age(uint32_t block) const
+	/* Age until which the model has watched a block of the segment that was accessed then. */
+	[[nodiscard]] uint32_t watched_age(uint32_t segment, uint32_t accessed) const
 	{
-		uint32_t swept = swept_[block / segment_blocks], since = table_.accessed[block];
-		return swept > since ? swept - since : 0;
+		uint32_t swept = swept_[segment];
+		return swept > accessed ? swept - accessed : 0;
 	}
 
 	BlockTable &table_;

@@ -12,11 +12,23 @@ namespace {
 /* A kind that was seen little is believed to be like all others: as if by so many blocks. */
 constexpr double prior_blocks = 20;
 
+/* First age of a bin; one more than there are bins. */
+double bin_begin(unsigned bin)
+{
+	static const std::vector<double> begin = [] {
+		std::vector<double> all(1, 0);
+		for (unsigned i = 0; i < 64; i++)
+			all.push_back(std::exp2(i / 2.0));
+		return all;
+	}();
+	return begin[bin];
+}
+
 } // namespace
 
 ReuseModel::ReuseModel(double half_life)
     : half_life_(half_life), uses_(nr_kinds * nr_bins), block_time_(nr_kinds * nr_bins),
-      worth_(nr_kinds * nr_bins)
+      passes_(nr_kinds * nr_bins), worth_(nr_kinds * nr_bins)
 {
 	/* Until something was learned: the older, the less. */
 	for (unsigned i = 0; i < worth_.size(); i++)
@@ -33,19 +45,33 @@ unsigned ReuseModel::bin_of(uint64_t age)
 	return std::min(1 + 2 * octave + half, nr_bins - 1);
 }
 
-double ReuseModel::bin_begin(unsigned bin)
+void ReuseModel::watched(Kind kind, uint64_t from_age, uint64_t to_age, uint32_t nr)
 {
-	return bin ? std::exp2((bin - 1) / 2.0) : 0;
+	if (from_age >= to_age)
+		return;
+	double from = static_cast<double>(from_age), to = static_cast<double>(to_age);
+	unsigned first = bin_of(from_age), last = bin_of(to_age);
+	if (first == last) {
+		block_time_[at(kind, first)] += nr * (to - from);
+		return;
+	}
+	block_time_[at(kind, first)] += nr * (bin_begin(first + 1) - from);
+	block_time_[at(kind, last)] += nr * (to - bin_begin(last));
+	passes_[at(kind, first + 1)] += nr;
+	passes_[at(kind, last)] -= nr;
 }
 
-void ReuseModel::watched(Kind kind, uint64_t from_age, uint64_t to_age)
+void ReuseModel::add_passes()
 {
-	double from = static_cast<double>(from_age), to = static_cast<double>(to_age);
-	for (unsigned bin = bin_of(from_age); bin < nr_bins && from < to; bin++) {
-		double end =
-			bin + 1 < nr_bins ? std::min(to, std::max(from, bin_begin(bin + 1))) : to;
-		block_time_[at(kind, bin)] += end - from;
-		from = end;
+	for (unsigned kind = 0; kind < nr_kinds; kind++) {
+		int64_t nr = 0;
+		for (unsigned bin = 0; bin < nr_bins; bin++) {
+			unsigned i = at(static_cast<Kind>(kind), bin);
+			nr += passes_[i];
+			passes_[i] = 0;
+			block_time_[i] +=
+				static_cast<double>(nr) * (bin_begin(bin + 1) - bin_begin(bin));
+		}
 	}
 }
 
@@ -53,6 +79,7 @@ void ReuseModel::learn(uint64_t now)
 {
 	double keep = std::exp2(-static_cast<double>(now - learned_) / half_life_);
 	learned_ = now;
+	add_passes();
 
 	std::vector<double> rate(nr_bins); /* uses per block-time, over all kinds */
 	for (unsigned bin = 0; bin < nr_bins; bin++) {

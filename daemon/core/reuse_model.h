@@ -29,10 +29,10 @@ public:
 	/* half_life: time after which what was seen counts half. */
 	explicit ReuseModel(double half_life);
 
-	/* A block of this kind was watched while its age went from..to. */
-	void watched(Kind kind, uint64_t from, uint64_t to);
-	/* And was used at this age. */
-	void used(Kind kind, uint64_t age) { uses_[at(kind, bin_of(age))]++; }
+	/* nr blocks of this kind were watched while their age went from..to. */
+	void watched(Kind kind, uint64_t from, uint64_t to, uint32_t nr = 1);
+	/* And were used at this age. */
+	void used(Kind kind, uint64_t age, uint32_t nr = 1) { uses_[at(kind, bin_of(age))] += nr; }
 
 	/* Draws the conclusions from what was seen. */
 	void learn(uint64_t now);
@@ -47,12 +47,15 @@ private:
 	static constexpr unsigned nr_bins = 64; /* half octaves: up to 2^31 */
 
 	static unsigned bin_of(uint64_t age);
-	static double bin_begin(unsigned bin);
 	static unsigned at(Kind kind, unsigned bin) { return kind * nr_bins + bin; }
+	void add_passes();
 	void learn_kind(Kind kind, const std::vector<double> &prior);
 
 	double half_life_;
 	std::vector<double> uses_, block_time_; /* by kind and bin of age */
+	/* Blocks that were watched through a whole bin, as differences from bin to bin: watching
+	 * costs the same however many bins it spans. */
+	std::vector<int64_t> passes_;
 	std::vector<double> worth_;
 	uint64_t learned_ = 0;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "core/score.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace cxlkv {
@@ -26,7 +27,8 @@ double prefetch_priority(double distance_tokens)
 }
 
 Ema::Ema(double alpha)
-    : alpha_(static_cast<float>(alpha)), log2_keep_(static_cast<float>(std::log2(1 - alpha)))
+    : alpha_(static_cast<float>(alpha)),
+      log_keep_(static_cast<float>(std::max(-1000.0, std::log1p(-alpha))))
 {
 	for (uint32_t n = 0; n < table_steps; n++)
 		table_[n] = static_cast<float>(std::pow(1 - alpha, n));
@@ -34,15 +36,7 @@ Ema::Ema(double alpha)
 
 float Ema::long_decay(uint32_t steps) const
 {
-	return std::exp2(log2_keep_ * static_cast<float>(steps));
-}
-
-void Ema::update_run(float *ema, uint32_t *when, size_t nr, uint32_t now, float score) const
-{
-	for (size_t i = 0; i < nr; i++) {
-		ema[i] = update(ema[i], now - when[i], score);
-		when[i] = now;
-	}
+	return std::exp(log_keep_ * static_cast<float>(steps));
 }
 
 } // namespace cxlkv

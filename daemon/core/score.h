@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace cxlkv {
@@ -45,17 +44,16 @@ public:
 		return alpha_ * score + decay(steps ? steps : 1) * ema;
 	}
 
-	/* update() of nr blocks by one score; when[i] becomes now. */
-	void update_run(float *ema, uint32_t *when, size_t nr, uint32_t now, float score) const;
-
 	[[nodiscard]] float alpha() const { return alpha_; }
+	/* ln(1 - alpha), finite for alpha 1 too */
+	[[nodiscard]] float log_keep() const { return log_keep_; }
 
 private:
 	[[nodiscard]] float long_decay(uint32_t steps) const;
 
 	static constexpr uint32_t table_steps = 64;
 	float alpha_;
-	float log2_keep_; /* log2(1 - alpha) */
+	float log_keep_;
 	float table_[table_steps];
 };
 

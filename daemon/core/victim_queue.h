@@ -7,15 +7,67 @@
  * Steps only grow, so a block that is touched is not moved: its one entry stays
  * where it is and is put right when a scan comes upon it. Touching is free, and
  * a scan pays for what was touched since the last one, not for what exists.
+ *
+ * The buckets are a timing wheel (Varghese and Lauck, SOSP'87) that turns
+ * backwards: one a step for the last 2048 steps, beyond that ever wider ones,
+ * of 1/8 of the age of their blocks at most.
  */
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <vector>
+#include "core/chunk_pool.h"
+
+#include <memory>
 
 namespace cxlkv {
+
+/* The buckets of one kind. */
+class StepWheel {
+public:
+	/* Levels count from the newest; a bucket's first step is its index times its level's width.
+	 */
+	struct Bucket {
+		unsigned level = 0;
+		uint32_t index = 0;
+		[[nodiscard]] uint32_t first_step() const { return index << shift(level); }
+		[[nodiscard]] bool holds(uint32_t step) const
+		{
+			return step >> shift(level) == index;
+		}
+	};
+
+	static constexpr unsigned nr_levels = 8;
+	static constexpr Bucket before_all{nr_levels, 0};
+
+	StepWheel() : lists_(std::make_unique<ChunkPool::List[]>(nr_slots)) {}
+
+	static Bucket bucket_of(uint32_t step, uint32_t now);
+	ChunkPool::List &list(const Bucket &at) { return lists_[slot(at)]; }
+	/* To be told when a list becomes empty, and when it no longer is. */
+	void set_used(const Bucket &at, bool used);
+	/* The oldest bucket in use after that one; false when there is none. */
+	bool next(const Bucket &after, uint32_t now, Bucket &found) const;
+	/* Time goes from one step to another: moves what becomes too old for its level. */
+	void advance(ChunkPool &pool, uint32_t from, uint32_t to);
+
+private:
+	static constexpr uint32_t nr_exact = 2048, nr_wide = 64;
+	static constexpr unsigned shift(unsigned level) { return level ? 5 + 3 * level : 0; }
+	static constexpr uint32_t size(unsigned level) { return level ? nr_wide : nr_exact; }
+	/* Of the slots of a level among all. */
+	static constexpr uint32_t begin(unsigned level)
+	{
+		return level ? nr_exact + (level - 1) * nr_wide : 0;
+	}
+	static uint32_t slot(const Bucket &at)
+	{
+		return begin(at.level) + at.index % size(at.level);
+	}
+	bool first_used(unsigned level, uint32_t low, uint32_t high, uint32_t &index) const;
+
+	static constexpr uint32_t nr_slots = nr_exact + (nr_levels - 1) * nr_wide;
+	std::unique_ptr<ChunkPool::List[]> lists_;
+	uint64_t used_[nr_slots / 64] = {};
+};
 
 class VictimQueue {
 public:
@@ -30,93 +82,126 @@ public:
 		uint32_t step;
 	};
 
-	void push(const Place &at, uint32_t block)
-	{
-		buckets_of(at.band, at.kind)[at.step].push_back(block);
-		nr_++;
-	}
+	explicit VictimQueue(ChunkPool &pool) : pool_(pool) {}
+
+	/* now is the step of the clock: never before that of an earlier call, or of a place. */
+	void push(const Place &at, uint32_t block, uint32_t now);
 
 	[[nodiscard]] size_t nr_entries() const { return nr_; }
-	void clear();
 
 	/*
 	 * Visits the blocks of a band, a bucket at a time, the lowest rank first.
-	 * place(block) -> Place; gone(block) for an entry that is removed;
-	 * rank(kind, step) of a bucket; visit(block); more() before each bucket.
+	 * asked.place(block) -> Place; gone(block): its entry is removed;
+	 * rank(kind, step) of a bucket; visit(block); more(): another bucket is
+	 * wanted; enough(): not even the rest of this one is. Blocks come in any
+	 * order, so it is told early what memory will be needed: place_soon(block),
+	 * visit_soon(block).
 	 */
-	template <typename PlaceOf, typename Gone, typename Rank, typename Visit, typename More>
-	void scan(Band band, PlaceOf place, Gone gone, Rank rank, Visit visit, More more);
+	template <typename Asked> void scan(Band band, uint32_t now, Asked &asked);
 
 private:
-	using Buckets = std::map<uint32_t, std::vector<uint32_t>>; /* by step */
-
-	Buckets &buckets_of(Band band, uint8_t kind)
+	StepWheel &wheel(Band band, uint8_t kind);
+	void advance(uint32_t now);
+	template <typename Asked>
+	void scan_bucket(Band band, uint8_t kind, const StepWheel::Bucket &bucket, Asked &asked,
+			 std::vector<uint32_t> &kept);
+	/* How far ahead of the scan places are asked for, in chunks. */
+	static constexpr int ahead = 2;
+	/* Returns the chunk after it. */
+	template <typename Asked> uint32_t place_soon(uint32_t chunk, Asked &asked)
 	{
-		std::vector<Buckets> &kinds = buckets_[band];
-		if (kind >= kinds.size())
-			kinds.resize(size_t{kind} + 1);
-		return kinds[kind];
+		if (chunk == ChunkPool::none)
+			return chunk;
+		for (uint32_t block : pool_[chunk].blocks)
+			asked.place_soon(block);
+		uint32_t next = pool_[chunk].next;
+		if (next != ChunkPool::none)
+			__builtin_prefetch(&pool_[next]);
+		return next;
 	}
 
-	std::vector<Buckets> buckets_[nr_bands]; /* by kind */
+	static constexpr unsigned max_kinds = 64;
+
+	ChunkPool &pool_;
+	std::vector<std::unique_ptr<StepWheel>> wheels_[nr_bands]; /* by kind */
+	uint64_t changed_ = 0; /* kinds, as bits, in which something was pushed */
+	uint32_t now_ = 0;
 	size_t nr_ = 0;
 };
 
-inline void VictimQueue::clear()
+template <typename Asked> void VictimQueue::scan(Band band, uint32_t now, Asked &asked)
 {
-	for (auto &band : buckets_)
-		band.clear();
-	nr_ = 0;
+	/* Of each kind: where the scan stands, as it does not come back, and what comes next. */
+	struct Next {
+		StepWheel::Bucket last = StepWheel::before_all, bucket;
+		bool any = false;
+		double rank = 0;
+	};
+	std::vector<Next> nexts(max_kinds);
+	std::vector<uint32_t> kept;
+
+	advance(now);
+	changed_ = ~uint64_t{0};
+	while (asked.more()) {
+		Next *lowest = nullptr;
+		for (size_t kind = 0; kind < wheels_[band].size(); kind++) {
+			Next &next = nexts[kind];
+			if (changed_ >> kind & 1) {
+				const StepWheel *wheel = wheels_[band][kind].get();
+				next.any = wheel && wheel->next(next.last, now, next.bucket);
+				if (next.any)
+					next.rank = asked.rank(static_cast<uint8_t>(kind),
+							       next.bucket.first_step());
+			}
+			if (next.any && (!lowest || next.rank < lowest->rank))
+				lowest = &next;
+		}
+		if (!lowest)
+			return;
+		uint8_t kind = static_cast<uint8_t>(lowest - nexts.data());
+		changed_ = uint64_t{1} << kind;
+		lowest->last = lowest->bucket;
+		scan_bucket(band, kind, lowest->bucket, asked, kept);
+	}
 }
 
-template <typename PlaceOf, typename Gone, typename Rank, typename Visit, typename More>
-void VictimQueue::scan(Band band, PlaceOf place, Gone gone, Rank rank, Visit visit, More more)
+template <typename Asked>
+void VictimQueue::scan_bucket(Band band, uint8_t kind, const StepWheel::Bucket &bucket,
+			      Asked &asked, std::vector<uint32_t> &kept)
 {
-	/* Where the scan stands in each kind: it does not come back to what it has visited. */
-	std::vector<uint64_t> from(UINT8_MAX + 1);
-	while (more()) {
-		Buckets *buckets = nullptr;
-		Buckets::iterator next;
-		double lowest = 0;
-		for (size_t kind = 0; kind < buckets_[band].size(); kind++) {
-			Buckets &those = buckets_[band][kind];
-			auto first = from[kind] > UINT32_MAX
-					     ? those.end()
-					     : those.lower_bound(uint32_t(from[kind]));
-			if (first == those.end())
-				continue;
-			double value = rank(uint8_t(kind), first->first);
-			if (!buckets || value < lowest) {
-				buckets = &those;
-				next = first;
-				lowest = value;
-			}
-		}
-		if (!buckets)
-			return;
-		uint8_t kind = static_cast<uint8_t>(buckets - buckets_[band].data());
-		uint32_t step = next->first;
-		from[kind] = uint64_t{step} + 1;
-		/* Taken out: what is put right below may be a bucket of a kind that is new. */
-		std::vector<uint32_t> blocks = std::move(next->second);
-		buckets->erase(next);
-		size_t kept = 0;
-		for (uint32_t block : blocks) {
-			Place now = place(block);
-			if (!now.here) {
-				gone(block);
+	StepWheel &wheel = *wheels_[band][kind];
+	ChunkPool::List &list = wheel.list(bucket);
+	uint32_t blocks[ChunkPool::per_chunk], soon = list.head;
+	size_t visited = 0;
+
+	kept.clear();
+	for (int i = 0; i < ahead; i++)
+		soon = place_soon(soon, asked);
+	while (!list.empty() && !asked.enough()) {
+		size_t nr_kept = kept.size();
+		soon = place_soon(soon, asked);
+		uint32_t nr = pool_.pop_chunk(list, blocks);
+		for (uint32_t i = 0; i < nr; i++) {
+			Place at = asked.place(blocks[i]);
+			if (!at.here) {
+				asked.gone(blocks[i]);
 				nr_--;
-			} else if (now.band != band || now.kind != kind || now.step != step) {
-				buckets_of(now.band, now.kind)[now.step].push_back(block);
+			} else if (at.band != band || at.kind != kind || !bucket.holds(at.step)) {
+				nr_--;
+				push(at, blocks[i], now_);
 			} else {
-				blocks[kept++] = block;
-				visit(block);
+				kept.push_back(blocks[i]);
+				asked.visit_soon(blocks[i]);
 			}
 		}
-		blocks.resize(kept);
-		if (kept)
-			buckets_[band][kind][step] = std::move(blocks);
+		while (visited < nr_kept)
+			asked.visit(kept[visited++]);
 	}
+	while (visited < kept.size())
+		asked.visit(kept[visited++]);
+	for (size_t i = kept.size(); i-- > 0;)
+		pool_.push(list, kept[i]);
+	wheel.set_used(bucket, !list.empty());
 }
 
 } // namespace cxlkv

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The formulas of design.md section 6, by their worked examples. */
-#include "core/score.h"
+#include "core/score_run.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -70,19 +70,28 @@ TEST(Score, LazyDecayEqualsDecayAtEveryStep)
 
 TEST(Score, RunsOfBlocksGetWhatSingleBlocksGet)
 {
-	Ema rule(0.2);
-	std::vector<float> ema(1003);
-	std::vector<uint32_t> when(ema.size());
-	for (size_t i = 0; i < ema.size(); i++) {
-		ema[i] = static_cast<float>(i) / 1003;
-		when[i] = 1000 - static_cast<uint32_t>(i % 300); /* short and long gaps, and none */
-	}
-	std::vector<float> single = ema;
-	for (size_t i = 0; i < ema.size(); i++)
-		single[i] = rule.update(ema[i], 1000 - when[i], 0.3f);
-	rule.update_run(ema.data(), when.data(), ema.size(), 1000, 0.3f);
-	for (size_t i = 0; i < ema.size(); i++) {
-		EXPECT_NEAR(ema[i], single[i], 1e-6) << i;
-		EXPECT_EQ(when[i], 1000u);
+	constexpr uint32_t nr = 1003, now = 100'000;
+	for (double alpha : {0.001, 0.2, 1.0}) {
+		Ema rule(alpha);
+		BlockTable run(nr), single(nr);
+		for (uint32_t i = 0; i < nr; i++) {
+			/* Short and long gaps, none, and stretches of equal ones; every place. */
+			uint32_t age = i < 500 ? i % 300 : i / 100 * 10000;
+			for (BlockTable *table : {&run, &single}) {
+				table->ema[i] = static_cast<float>(i) / nr;
+				table->scored[i] = now - age;
+				table->set_where(i, static_cast<Where>(i / 3 % 5));
+			}
+		}
+		RunScored got = score_run(run, 0, nr, rule, now, 0.3f, 0.5f), sum;
+		for (uint32_t i = 0; i < nr; i++) {
+			RunScored one = score_run(single, i, 1, rule, now, 0.3f, 0.5f);
+			sum.resident += one.resident;
+			sum.promotable |= one.promotable;
+			EXPECT_NEAR(run.ema[i], single.ema[i], 1e-6) << i;
+			EXPECT_EQ(run.scored[i], single.scored[i]) << i;
+		}
+		EXPECT_NEAR(got.resident, sum.resident, 1e-3);
+		EXPECT_EQ(got.promotable, sum.promotable);
 	}
 }
