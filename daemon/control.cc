@@ -103,6 +103,11 @@ const Control::OpEntry Control::kOps[] = {
 	{"tune", &Control::op_tune},
 	{"record", &Control::op_record},
 	{"record_end", &Control::op_record_end},
+	{"rings", &Control::op_rings},
+	{"buffer", &Control::op_buffer},
+	{"buffer_remove", &Control::op_buffer_remove},
+	{"namespace", &Control::op_namespace},
+	{"namespace_close", &Control::op_namespace_close},
 };
 
 Control::Control(const Parts &parts, std::function<json()> status)
@@ -119,6 +124,7 @@ ControlSocket::Handler Control::handler()
 			names_.erase(peer.connection);
 			parts_.recorder.hangup(peer.connection);
 			parts_.registry.hangup(peer);
+			parts_.objects.hangup(peer.connection);
 		}};
 }
 

@@ -9,6 +9,7 @@
 #include "arena_table.h"
 #include "bandwidths.h"
 #include "base/histogram.h"
+#include "object_thread.h"
 #include "policy_thread.h"
 #include "registry.h"
 #include "sys/control_socket.h"
@@ -31,6 +32,7 @@ public:
 		PolicyThread &policy;
 		Recorder &recorder;
 		Registry &registry;
+		ObjectThread &objects;
 		const Placement &placement;
 		Bandwidths &bandwidths;
 		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
@@ -45,6 +47,8 @@ public:
 	void on_tune(Tune tune) { tune_ = std::move(tune); }
 	Histogram wakes_ns;                    /* wake to all blocks resident */
 	std::array<uint64_t, 4> nr_verdicts{}; /* of decide, by Verdict; the control thread's */
+	/* Begins to serve the arena that keyed objects lie in, once; see object_thread.h. */
+	void start_object_pool();
 
 private:
 	using Files = std::deque<Fd>;
@@ -77,6 +81,15 @@ private:
 	void op_record(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_record_end(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
+	/* Keyed objects: control_objects.cc */
+	void op_rings(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_buffer(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_buffer_remove(const Peer &peer, const nlohmann::json &in, Answer answer,
+			      Files &files);
+	void op_namespace(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_namespace_close(const Peer &peer, const nlohmann::json &in, Answer answer,
+				Files &files);
+
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
 					      const Answer &answer);
 	void submit(Request request, std::function<void(const Outcome &)> done);
@@ -87,6 +100,7 @@ private:
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
 	Tune tune_;
+	bool object_pool_started_ = false;
 	std::map<uint64_t, std::string> names_; /* what a connection's hello called it */
 };
 

@@ -57,6 +57,21 @@ Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, c
 	return FaultServer::create(fault_options, std::move(*store));
 }
 
+/* Objects may fill all tiers; with small chunks and a large store the books would be the limit. */
+ObjectOptions object_options(const Options &options, const Tiers &tiers)
+{
+	constexpr uint64_t max_chunks = 4u << 20;
+	ObjectOptions out;
+	uint64_t bytes = options.objects.size_bytes;
+
+	if (!bytes)
+		bytes = tiers.hot_limit_bytes + tiers.warm_limit_bytes + options.cold.size_bytes;
+	out.chunk_bytes = options.objects.chunk_KiB << 10;
+	out.nr_chunks =
+		static_cast<uint32_t>(std::clamp<uint64_t>(bytes / out.chunk_bytes, 1, max_chunks));
+	return out;
+}
+
 /* The control loop, until a signal or until the I/O thread gave up. */
 Result<> serve(ControlSocket &socket, Control &control, Registry &registry, const Fd &signals,
 	       const std::atomic<bool> &failed, const Reloadable &reloadable)
@@ -155,11 +170,13 @@ Result<> run(Options options, const ConfigSource &source)
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
 			    **faults, mover, *sampler, placement, module.get(), recorder);
 	(*faults)->on_want_room([&] { policy.kick(); });
+	ObjectThread objects(object_options(options, *tiers), **faults);
+	policy.on_moved([&](const Extent &extent) { objects.moved(extent); });
 	const uint64_t start_ns = monotonic_ns();
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	Control control({**socket, arenas, **faults, policy, recorder, registry, placement,
+	Control control({**socket, arenas, **faults, policy, recorder, registry, objects, placement,
 			 bandwidths, uffd_device.get()},
 			[&] { return status(); });
 	status = [&] {
@@ -189,6 +206,7 @@ Result<> run(Options options, const ConfigSource &source)
 				     tiers->warm_nodes.empty() ? -1 : tiers->warm_nodes[0],
 				     options.cold.path);
 	});
+	std::thread object_thread([&] { objects.run(); });
 	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
 		 CXL_KV_VERSION, options.daemon.socket, tiers->hot_limit_bytes >> 20,
 		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
@@ -204,6 +222,8 @@ Result<> run(Options options, const ConfigSource &source)
 	mover.stop();
 	policy_thread.join();
 	mover_thread.join();
+	objects.stop();
+	object_thread.join();
 	registry.detach_all();
 	(*faults)->stop();
 	io_thread.join();

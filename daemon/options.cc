@@ -4,6 +4,7 @@
 #include "option_keys.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
@@ -252,6 +253,11 @@ Result<> Loader::check_together() const
 				     fmt::format("{}: node {} is in hot.nodes and in warm.nodes; a "
 						 "node is in one tier",
 						 where("hot.nodes", "warm.nodes"), node));
+	if (!std::has_single_bit(options.objects.chunk_KiB))
+		return error(EINVAL,
+			     fmt::format("{}: objects.chunk_KiB = {} must be a power of two",
+					 where("objects.chunk_KiB", "objects.chunk_KiB"),
+					 options.objects.chunk_KiB));
 	if (std::string wrong = check_options(options.policy); !wrong.empty())
 		return error(EINVAL,
 			     fmt::format("{}: policy.{}",

@@ -48,6 +48,10 @@ struct Options {
 		std::string wipe = "none";
 	} cold;
 	struct {
+		uint64_t size_bytes = 0; /* 0 = what the tiers hold, up to 4 Mi chunks */
+		uint32_t chunk_KiB = 64; /* a power of two */
+	} objects;
+	struct {
 		uint32_t max_MBps = 1000;
 	} mover;
 	struct {

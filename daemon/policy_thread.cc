@@ -231,9 +231,14 @@ void PolicyThread::apply_moves(uint64_t now)
 		std::lock_guard lock(mutex_);
 		rechecks.swap(rechecks_);
 	}
-	for (const Moved &moved : faults_.drain_moved())
+	for (const Moved &moved : faults_.drain_moved()) {
 		policy_.moved(moved.extent, moved.where, now);
+		if (on_moved_)
+			on_moved_(moved.extent);
+	}
 	for (const Recheck &r : rechecks) {
+		if (on_moved_)
+			on_moved_(r.extent);
 		/* Runs of blocks in the same place. */
 		uint32_t end = r.extent.first + r.extent.nr;
 		for (uint32_t first = r.extent.first, next; first < end; first = next) {

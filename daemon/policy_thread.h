@@ -19,6 +19,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -43,6 +44,11 @@ public:
 	void stop();
 	/* From the next round on. Any thread. */
 	void set_options(const PolicyThreadOptions &options, const PolicyOptions &policy);
+	/* Called on this thread when blocks may be elsewhere. Before run(). */
+	void on_moved(std::function<void(const Extent &)> callback)
+	{
+		on_moved_ = std::move(callback);
+	}
 	/* Plan now: somebody waits for room. Any thread. */
 	void kick();
 
@@ -102,6 +108,7 @@ private:
 	std::condition_variable wake_;
 	bool stop_ = false, kicked_ = false;
 	std::vector<Recheck> rechecks_;
+	std::function<void(const Extent &)> on_moved_;
 	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
 	std::atomic<bool> draining_warm_{false}, draining_cold_{false};
 };

@@ -2,6 +2,7 @@
 #include "registry.h"
 
 #include "base/log.h"
+#include "sys/object_pool.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -108,6 +109,8 @@ void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files,
 		entry->connection = peer.connection;
 		return done(entry);
 	}
+	if (key == ObjectPool::key)
+		return done(error(EPERM, "this key is the daemon's own"));
 	if (auto good = check_size(geometry); !good)
 		return done(good.error());
 	auto fresh = key ? Result<uint64_t>(*key) : random_key();
@@ -120,6 +123,18 @@ void Registry::add(const Peer &peer, const Geometry &geometry, ArenaFiles files,
 	if (!arena)
 		return done(arena.error());
 	attach(make_entry(std::move(*arena), peer.connection, 0), done);
+}
+
+void Registry::add_own(const Geometry &geometry, ArenaFiles files, ArenaOptions options,
+		       const Done &done)
+{
+	if (auto good = check_size(geometry); !good)
+		return done(good.error());
+	options.number = arenas_.reserve_number();
+	auto arena = Arena::create(geometry, std::move(files), std::move(options));
+	if (!arena)
+		return done(arena.error());
+	attach(make_entry(std::move(*arena), 0, 0), done);
 }
 
 void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done)

@@ -34,6 +34,9 @@ public:
 	/* A client's own files. key: what an earlier registration of this arena was told. */
 	void add(const Peer &peer, const Geometry &geometry, ArenaFiles files, ArenaOptions options,
 		 std::optional<uint64_t> key, Done done);
+	/* An arena of the daemon itself, which is its own client. */
+	void add_own(const Geometry &geometry, ArenaFiles files, ArenaOptions options,
+		     const Done &done);
 	/* The client says which of the module's arenas is its own. */
 	void claim(const Peer &peer, uint64_t module_id, const std::string &name, const Done &done);
 

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The object thread: keyed objects that outlive the engines which stored them.
+ * Takes items of work from the clients' rings and steps each until it can be
+ * answered; none blocks it, since what has to wait (for room, a restore, another
+ * client's store) waits in its books with a deadline. The bytes lie in an arena
+ * of our own (sys/object_pool.h), so the policy, the mover and the I/O thread
+ * treat them as any engine's.
+ *
+ * Everything private here runs on this thread; others come in through post().
+ */
+#pragma once
+
+#include "core/object_table.h"
+#include "object_work.h"
+#include "sys/fault_server.h"
+#include "sys/object_lanes.h"
+#include "sys/object_pool.h"
+#include "sys/object_space.h"
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+namespace cxlkv {
+
+struct ObjectOptions {
+	uint32_t chunk_bytes = 64 << 10;
+	uint32_t nr_chunks = 0;
+	uint32_t write_out_ms =
+		60000; /* how long a shutdown may take to write objects to the store */
+};
+
+/* Monotonic, but for what lies where. Read by any thread. */
+struct ObjectStats {
+	uint64_t nr_objects = 0, nr_free_chunks = 0;
+	uint64_t nr_stored = 0, nr_loaded = 0, nr_evicted = 0, nr_removed = 0;
+	uint64_t nr_checksum_failures = 0, nr_lost = 0, nr_timed_out = 0;
+};
+
+class ObjectThread {
+public:
+	ObjectThread(const ObjectOptions &options, FaultServer &faults);
+
+	void run(); /* until stop() */
+	/* Answers what is open with ECANCELED, then ends run(). Any thread. */
+	void stop();
+	/* Runs it on this thread, soon. Any thread. */
+	void post(std::function<void()> work);
+
+	/* The pool's arena is served from now on (null: why it cannot be was logged). */
+	void attached(std::shared_ptr<Arena> arena);
+	[[nodiscard]] ObjectPool *make_pool();
+
+	/* What the control socket asks for; done is called on this thread. */
+	struct Opened {
+		uint32_t number;
+		uint64_t index_bytes;
+		int index_fd;
+	};
+	using OpenDone = std::function<void(const Result<Opened> &)>;
+	void open_space(uint64_t connection, SpaceSpec spec, bool replace, OpenDone done);
+	void close_space(uint64_t connection, uint32_t number);
+	using Done = std::function<void(const Result<> &)>;
+	void add_lanes(uint64_t connection, pid_t pid, std::deque<Fd> files, Done done);
+	void add_buffer(uint64_t connection, uint32_t number, Fd file, uint64_t bytes, Done done);
+	void remove_buffer(uint64_t connection, uint32_t number, Done done);
+	void hangup(uint64_t connection);
+	/* Blocks of an arena, maybe of ours, went somewhere. Any thread. */
+	void moved(const Extent &extent);
+
+	[[nodiscard]] ObjectStats stats() const;
+
+private:
+	struct Space {
+		SpaceSpec spec;
+		uint64_t tenant;
+		IndexFile file;
+		std::unique_ptr<ObjectIndex> index;
+	};
+	struct Client {
+		std::unique_ptr<ObjectLanes> lanes;
+		Fd pidfd;
+		std::map<uint32_t, std::unique_ptr<ObjectBuffer>> buffers;
+		std::multiset<uint32_t> spaces; /* as often as it opened them */
+		std::set<uint64_t> works;
+	};
+	using Timer = std::pair<uint64_t, uint64_t>; /* deadline, id of a work or an object */
+
+	/* object_thread.cc: the loop */
+	[[nodiscard]] bool watch(int fd, uint64_t tag, uint32_t events);
+	void wait_for_events();
+	void take_posted();
+	void take_items(uint64_t connection);
+	bool accept(uint64_t connection, Client &client, cxl_kv_lane_class lane,
+		    const cxl_kv_item &item);
+	void run_ready();
+	void expire();
+	void notify_clients();
+	void drop_client(uint64_t connection);
+	void publish_stats();
+	[[nodiscard]] int timeout_ms() const;
+
+	/* object_spaces.cc */
+	Result<uint32_t> find_or_make_space(const SpaceSpec &spec, bool replace);
+	[[nodiscard]] bool in_use(uint32_t space) const;
+	uint32_t empty_space(uint32_t space);
+
+	/* object_work.cc: what an item does. A result, or none where it waits. */
+	std::optional<int> step(Work &work);
+	std::optional<int> load(Work &work);
+	std::optional<int> store(Work &work);
+	std::optional<int> reserve(Work &work, Object **object);
+	int commit(Work &work, Object *object);
+	int abort(Work &work, Object *object);
+	int cancel(Work &work);
+	int change(Work &work, Object *object);
+	std::optional<int> bring_in(Work &work, Object &object);
+	int copy_out(const Work &work, Object &object);
+	int copy_in(const Work &work, Object &object);
+	[[nodiscard]] const ObjectBuffer *buffer_of(const Work &work) const;
+
+	/* object_life.cc: what becomes of objects and of who waits for them. */
+	void finish(uint64_t work, int result);
+	void wait_for(Work &work, const Object &object);
+	void wake(const Object &object);
+	void hold(Object &object);
+	void release(Object &object);
+	void start_make(Object &object);
+	void start_fetch(Object &object, uint64_t deadline_ns);
+	[[nodiscard]] bool make_room(uint64_t tenant, uint32_t bytes);
+	/* No longer found; who waits for it gets the error. */
+	void remove(Object &object, int error);
+	void drop_if_idle(Object &object);
+	void request(Request::Kind kind, const Object &object, uint64_t deadline_ns,
+		     void (ObjectThread::*then)(uint64_t id, int error));
+	void made(uint64_t id, int error);
+	void fetched(uint64_t id, int error);
+	void chunks_dropped(uint64_t id, int error);
+	[[nodiscard]] uint8_t tier_of(const Object &object) const;
+
+	const ObjectOptions options_;
+	FaultServer &faults_;
+	Fd epoll_, posted_event_;
+
+	std::mutex mutex_; /* of what follows */
+	std::vector<std::function<void()>> posted_;
+
+	std::unique_ptr<ObjectPool> pool_; /* made by the control thread before anything uses it */
+	std::shared_ptr<Arena> arena_;
+	std::atomic<uint32_t> arena_number_{0};
+	bool attach_failed_ = false, stop_ = false;
+	std::vector<std::function<void()>> opens_; /* that wait for the pool to be served */
+	ObjectTable table_;
+	std::map<uint32_t, Space> spaces_;
+	std::map<std::string, uint64_t> tenants_; /* by salt */
+	std::map<uint64_t, Client> clients_;      /* by connection */
+	std::unordered_map<uint64_t, Work> works_;
+	std::set<std::pair<uint32_t, uint64_t>> ready_;               /* rank, work */
+	std::unordered_map<uint64_t, std::vector<uint64_t>> waiting_; /* object -> works */
+	std::vector<uint64_t> want_room_;                             /* works */
+	std::set<Timer> work_timers_, reservation_timers_;
+	std::vector<std::byte> scratch_;
+	uint32_t next_space_ = 1;
+	uint64_t next_work_ = 1, next_tenant_ = 1;
+	uint32_t nr_leaving_ = 0; /* objects whose chunks come free without more being done */
+	ObjectStats counters_;
+	mutable std::mutex stats_mutex_;
+	ObjectStats published_;
+};
+
+} // namespace cxlkv

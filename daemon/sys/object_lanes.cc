@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "sys/object_lanes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+namespace cxlkv {
+
+namespace {
+
+/* Ordinary pages of a memfd: reading and writing them never waits for a device. */
+Result<> check_file(int fd, uint64_t bytes, int seals, const char *what)
+{
+	struct stat st;
+	struct statfs fs;
+	int has = fcntl(fd, F_GET_SEALS);
+
+	if (has < 0 || fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC || fstat(fd, &st))
+		return error(EINVAL, fmt::format("{}: not a memfd of ordinary pages", what));
+	if ((has & seals) != seals)
+		return error(EPERM, fmt::format("{}: must be sealed against shrinking", what));
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+		return error(EPERM, fmt::format("{}: not open for reading and writing", what));
+	if (static_cast<uint64_t>(st.st_size) < bytes)
+		return error(EINVAL,
+			     fmt::format("{}: {} bytes, must be {}", what, st.st_size, bytes));
+	return ok();
+}
+
+bool is_eventfd(int fd)
+{
+	char target[64] = "";
+	std::string link = fmt::format("/proc/self/fd/{}", fd);
+
+	return readlink(link.c_str(), target, sizeof(target) - 1) > 0 &&
+	       std::string(target) == "anon_inode:[eventfd]";
+}
+
+} // namespace
+
+Result<std::unique_ptr<ObjectLanes>> ObjectLanes::create(std::deque<Fd> files)
+{
+	if (files.size() != CXL_KV_NR_LANE_FILES)
+		return cxlkv::error(EINVAL,
+				    "rings need five files: memory, doorbell, three events");
+	/* Without the seal the client could truncate it under our mapping. */
+	if (auto good = check_file(files[CXL_KV_LANES_FILE].get(), CXL_KV_LANES_BYTES,
+				   F_SEAL_SHRINK, "rings");
+	    !good)
+		return good.error();
+	for (size_t i = CXL_KV_DOORBELL_FILE; i < files.size(); i++)
+		if (!is_eventfd(files[i].get()) ||
+		    fcntl(files[i].get(), F_SETFL, O_RDWR | O_NONBLOCK))
+			return cxlkv::error(EINVAL, "rings: a file is not an eventfd");
+	void *at = mmap(nullptr, CXL_KV_LANES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			files[CXL_KV_LANES_FILE].get(), 0);
+	if (at == MAP_FAILED)
+		return sys_error("map rings");
+	std::unique_ptr<ObjectLanes> lanes(new ObjectLanes);
+	lanes->mapping_ = Mapping(at, CXL_KV_LANES_BYTES);
+	lanes->lanes_ = static_cast<cxl_kv_lane *>(at);
+	lanes->files_ = std::move(files);
+	return lanes;
+}
+
+bool ObjectLanes::take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items)
+{
+	cxl_kv_lane &shared = lanes_[lane];
+	uint32_t &tail = own_[lane].item_tail;
+	uint32_t head = __atomic_load_n(&shared.item_head, __ATOMIC_ACQUIRE);
+
+	if (head - tail > CXL_KV_LANE_ENTRIES)
+		return false;
+	for (; tail != head && max; tail++, max--)
+		items->push_back(shared.items[tail % CXL_KV_LANE_ENTRIES]);
+	__atomic_store_n(&shared.item_tail, tail, __ATOMIC_RELEASE);
+	return true;
+}
+
+bool ObjectLanes::complete(cxl_kv_lane_class lane, uint32_t id, int result)
+{
+	cxl_kv_lane &shared = lanes_[lane];
+	uint32_t &head = own_[lane].result_head;
+
+	if (head - __atomic_load_n(&shared.result_tail, __ATOMIC_ACQUIRE) >= CXL_KV_LANE_ENTRIES)
+		return false;
+	shared.results[head % CXL_KV_LANE_ENTRIES] = {id, result};
+	__atomic_store_n(&shared.result_head, ++head, __ATOMIC_RELEASE);
+	own_[lane].news = true;
+	return true;
+}
+
+void ObjectLanes::notify()
+{
+	for (size_t lane = 0; lane < own_.size(); lane++)
+		if (std::exchange(own_[lane].news, false))
+			eventfd_write(files_[CXL_KV_EVENTS_FILE + lane].get(), 1);
+}
+
+Result<std::unique_ptr<ObjectBuffer>> ObjectBuffer::create(Fd file, uint64_t bytes)
+{
+	if (auto good = check_file(file.get(), bytes, 0, "buffer"); !good)
+		return good.error();
+	return std::unique_ptr<ObjectBuffer>(new ObjectBuffer(std::move(file), bytes));
+}
+
+} // namespace cxlkv

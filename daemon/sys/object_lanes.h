@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The manager's side of a client's rings for keyed objects. The client may
+ * write anything there: an item is copied once and then looked at, and our own
+ * counters are the ones that count.
+ */
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+
+#include <array>
+#include <cxl_kv_shared.h>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace cxlkv {
+
+class ObjectLanes {
+public:
+	/* files: as they came, CXL_KV_NR_LANE_FILES of them. EINVAL, EPERM with what is wrong. */
+	static Result<std::unique_ptr<ObjectLanes>> create(std::deque<Fd> files);
+
+	/* Readable when there is something to take. */
+	[[nodiscard]] int doorbell() const { return files_[CXL_KV_DOORBELL_FILE].get(); }
+	/* Appends at most max items. False: the client's counter makes no sense. */
+	bool take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items);
+	/* False: there is no room, so the client had more items out than it may. */
+	bool complete(cxl_kv_lane_class lane, uint32_t id, int result);
+	/* Tells the client of what was completed since. */
+	void notify();
+
+private:
+	ObjectLanes() = default;
+
+	std::deque<Fd> files_;
+	Mapping mapping_;
+	cxl_kv_lane *lanes_ = nullptr;
+	struct Counters {
+		uint32_t item_tail = 0, result_head = 0;
+		bool news = false;
+	};
+	std::array<Counters, CXL_KV_NR_LANES> own_;
+};
+
+/* A file that a client wants objects to be copied to and from; by system calls only. */
+class ObjectBuffer {
+public:
+	static Result<std::unique_ptr<ObjectBuffer>> create(Fd file, uint64_t bytes);
+
+	[[nodiscard]] bool holds(uint64_t offset, uint64_t bytes) const
+	{
+		return offset <= bytes_ && bytes <= bytes_ - offset;
+	}
+	[[nodiscard]] int fd() const { return file_.get(); }
+
+private:
+	ObjectBuffer(Fd file, uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {}
+
+	Fd file_;
+	uint64_t bytes_;
+};
+
+} // namespace cxlkv
