@@ -249,4 +249,7 @@ int cxl_kv_connected(const struct cxl_kv *kv);
 #ifdef __cplusplus
 }
 #endif
+
+#include <cxl_kv_store.h>
+
 #endif /* CXL_KV_H */

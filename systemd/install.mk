@@ -20,7 +20,7 @@ pages = $(foreach page,$(wildcard $(1)),$(page):$(MANDIR)/man$(subst .,,$(suffix
 INSTALL_DAEMON := \
 	$(B)/bin/cxl-kvd:$(SBINDIR)/cxl-kvd:755 \
 	$(B)/bin/cxl-kv:$(BINDIR)/cxl-kv:755 \
-	$(call pages,docs/man/*.[1458]) \
+	$(call pages,docs/man/*.[14578]) \
 	docs/completion/cxl-kv.bash:$(PREFIX)/share/bash-completion/completions/cxl-kv:644 \
 	docs/completion/_cxl-kv:$(PREFIX)/share/zsh/site-functions/_cxl-kv:644 \
 	$(B)/gen/cxl-kvd.service:$(UNITDIR)/cxl-kvd.service:644 \
@@ -36,6 +36,7 @@ INSTALL_DAEMON := \
 INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
 	include/cxl_kv.h:$(INCLUDEDIR)/cxl_kv.h:644 \
+	include/cxl_kv_store.h:$(INCLUDEDIR)/cxl_kv_store.h:644 \
 	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
 	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \
 	docs/examples/decode.c:$(DOCDIR)/examples/decode.c:644 \

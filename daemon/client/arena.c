@@ -151,9 +151,7 @@ static int register_arena(struct cxl_kv_arena *arena)
 			return rc;
 		/* A manager lost since then took the registration with it: once more, by key. */
 		pthread_mutex_lock(&kv->arenas_lock);
-		pthread_mutex_lock(&kv->lock);
-		listed = kv->connected && kv->connection == call.connection;
-		pthread_mutex_unlock(&kv->lock);
+		listed = kv_is_connection(kv, call.connection);
 		if (listed) {
 			arena->next = kv->arenas;
 			kv->arenas = arena;

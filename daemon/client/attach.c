@@ -4,7 +4,7 @@
  * cxl_kv_open() and, after a loss, in the helper thread; nobody else uses the
  * stream until `connected` is set, so requests and answers alternate here.
  */
-#include "client/internal.h"
+#include "client/objects.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static const char *answer_message(struct json_object *answer)
 }
 
 /* Consumes the request. */
-static int exchange(struct cxl_kv *kv, struct json_object *request, const int *files,
-		    size_t nr_files, struct json_object **answer)
+int kv_exchange(struct cxl_kv *kv, struct json_object *request, const int *files, size_t nr_files,
+		struct json_object **answer)
 {
 	uint64_t deadline_ns = kv_now_ns() + KV_ATTACH_MS * KV_NS_PER_MS;
 	struct json_object *field;
@@ -72,7 +72,7 @@ static int hello(struct cxl_kv *kv)
 		json_object_put(request);
 		return rc;
 	}
-	rc = exchange(kv, request, NULL, 0, &answer);
+	rc = kv_exchange(kv, request, NULL, 0, &answer);
 	if (rc)
 		return rc;
 	version = json_object_object_get_ex(answer, "version", &field)
@@ -103,7 +103,7 @@ static int register_again(struct cxl_kv *kv, struct cxl_kv_arena *arena)
 
 	if (!request)
 		return -ENOMEM;
-	rc = exchange(kv, request, arena->files, kv_register_nr_files(arena), &answer);
+	rc = kv_exchange(kv, request, arena->files, kv_register_nr_files(arena), &answer);
 	if (rc)
 		return rc;
 	rc = kv_register_answer(answer, &number, &key);
@@ -138,6 +138,8 @@ int kv_attach(struct cxl_kv *kv)
 	pthread_mutex_lock(&kv->arenas_lock);
 	for (struct cxl_kv_arena *arena = kv->arenas; arena && !rc; arena = arena->next)
 		rc = register_again(kv, arena);
+	if (!rc)
+		rc = kv_objects_attach(kv);
 	if (!rc)
 		set_connected(kv);
 	pthread_mutex_unlock(&kv->arenas_lock);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_ERRNO 4095
 
@@ -103,6 +104,16 @@ static int wait_for_answer(struct cxl_kv *kv, struct kv_call *call, uint64_t dea
 	return call->state == KV_ANSWERED ? 0 : rc;
 }
 
+bool kv_is_connection(struct cxl_kv *kv, uint32_t connection)
+{
+	bool same;
+
+	pthread_mutex_lock(&kv->lock);
+	same = kv->connected && kv->connection == connection;
+	pthread_mutex_unlock(&kv->lock);
+	return same;
+}
+
 static void forget(struct cxl_kv *kv, struct kv_call *call)
 {
 	struct kv_call **at = &kv->calls;
@@ -129,6 +140,7 @@ int kv_call(struct cxl_kv *kv, struct kv_call *call, struct json_object **answer
 
 	pthread_mutex_lock(&kv->lock);
 	call->id = kv->next_id++;
+	call->file = -1;
 	call->next = kv->calls;
 	kv->calls = call;
 	rc = wait_for_answer(kv, call, deadline_ns);
@@ -137,8 +149,10 @@ int kv_call(struct cxl_kv *kv, struct kv_call *call, struct json_object **answer
 
 	if (!rc)
 		rc = kv_answer_error(call->answer);
-	if (!rc && answer)
+	if (answer && call->answer && (!rc || call->takes_refusal))
 		*answer = json_object_get(call->answer);
+	if (call->file >= 0 && (rc || !call->takes_file))
+		close(call->file);
 	pthread_cond_destroy(&call->changed);
 	json_object_put(call->answer);
 	json_object_put(call->request);

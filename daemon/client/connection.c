@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /* Opening and closing a connection, and what its options mean. */
-#include "client/internal.h"
+#include "client/objects.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -120,6 +120,7 @@ static struct cxl_kv *new_connection(void)
 	kv->module = kv_module_open();
 	kv->next_id = 1;
 	pthread_mutex_init(&kv->arenas_lock, NULL);
+	pthread_mutex_init(&kv->objects_lock, NULL);
 	pthread_mutex_init(&kv->send_lock, NULL);
 	pthread_mutex_init(&kv->lock, NULL);
 	return kv;
@@ -172,9 +173,11 @@ void cxl_kv_close(struct cxl_kv *kv)
 		return;
 	while (kv->arenas)
 		cxl_kv_arena_destroy(kv->arenas);
+	kv_objects_stop(kv);
 	/* The helper is not in a forked child, and its locks may be held for ever there. */
 	if (!kv_forked(kv))
 		kv_helper_stop(kv);
+	kv_objects_free(kv);
 	destroy(kv);
 }
 

@@ -4,7 +4,7 @@
  * when the manager is lost, looks for the next one until there is one. It takes
  * no signals: they belong to the engine's threads.
  */
-#include "client/internal.h"
+#include "client/objects.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -36,6 +36,8 @@ static int dispatch(struct cxl_kv *kv, struct json_object *answer)
 	}
 	if (call) {
 		call->answer = answer;
+		call->file = kv->stream.file;
+		kv->stream.file = -1;
 		call->state = KV_ANSWERED;
 		pthread_cond_signal(&call->changed);
 	}
@@ -73,6 +75,7 @@ static void disconnect(struct cxl_kv *kv)
 	pthread_mutex_unlock(&kv->lock);
 	kv_stream_close(&kv->stream);
 	pthread_mutex_unlock(&kv->send_lock);
+	kv_objects_lost(kv);
 }
 
 /* Returns 0 with a new connection, or -ECANCELED. */

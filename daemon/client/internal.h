@@ -7,7 +7,7 @@
  * callers that wait, and when the manager is lost finds the next one and gives
  * it the files of every arena.
  *
- * Lock order: arenas_lock, send_lock, lock. An arena's ring_lock is taken alone.
+ * Lock order: objects_lock, arenas_lock, send_lock, lock. An arena's ring_lock is taken alone.
  */
 #ifndef CLIENT_INTERNAL_H
 #define CLIENT_INTERNAL_H
@@ -38,6 +38,8 @@ struct cxl_kv {
 
 	pthread_mutex_t arenas_lock; /* held while arenas are registered again */
 	struct cxl_kv_arena *arenas;
+	pthread_mutex_t objects_lock; /* held while objects is made; taken before all others */
+	struct kv_objects *objects;   /* client/objects.h; NULL until something needs it */
 
 	pthread_mutex_t send_lock; /* held by who sends on the stream or closes it */
 	struct kv_stream stream;
@@ -94,6 +96,8 @@ struct kv_call {
 	size_t nr_files;
 	uint32_t timeout_ms; /* how long the manager may take */
 	bool never_waits;    /* ends with -ENOTCONN when the manager is lost */
+	bool takes_file;     /* the caller closes what came with the answer */
+	bool takes_refusal;  /* the caller gets the answer with an error in it, too */
 
 	uint32_t nr_sent;
 	uint32_t connection; /* that answered */
@@ -101,6 +105,7 @@ struct kv_call {
 	enum { KV_UNSENT, KV_SENT, KV_ANSWERED } state;
 	uint64_t id;
 	struct json_object *answer;
+	int file; /* that came with it; -1 = none */
 	pthread_cond_t changed;
 	struct kv_call *next;
 };
@@ -127,6 +132,8 @@ void kv_helper_stop(struct cxl_kv *kv);
  */
 int kv_call(struct cxl_kv *kv, struct kv_call *call, struct json_object **answer);
 struct json_object *kv_request(const char *op);
+/* Whether it is the connection of now. */
+bool kv_is_connection(struct cxl_kv *kv, uint32_t connection);
 /* 0 or the error an answer holds; -EPROTO where it is no answer. */
 int kv_answer_error(struct json_object *answer);
 

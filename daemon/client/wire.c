@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_FILES 4
+#define MAX_FILES 5
 
 /* Room for more files than any message has: what a broken peer sends is closed, not leaked. */
 union control {

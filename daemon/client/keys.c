@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* Calls about keys: one item each in the lane of calls, and the wait for all of them. */
+#include "client/objects.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+static int start_call(struct kv_objects *objects, struct kv_lane *lane, struct kv_job *job,
+		      const struct cxl_kv_item *like, const struct cxl_kv_key *keys)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&lane->lock);
+	kv_lane_reap(lane);
+	if (!objects->attached)
+		rc = -ENOTCONN;
+	else if (lane->nr_free < job->nr)
+		rc = -EAGAIN; /* the manager did not answer earlier calls */
+	for (uint32_t i = 0; i < job->nr && !rc; i++) {
+		struct cxl_kv_item *item = kv_lane_item(lane, job, i);
+		uint32_t id = item->id;
+
+		*item = *like;
+		item->id = id;
+		if (!keys)
+			continue;
+		item->group = keys[i].group;
+		memcpy(item->key, keys[i].bytes, sizeof(item->key));
+	}
+	if (!rc)
+		kv_lane_send(objects, lane);
+	pthread_mutex_unlock(&lane->lock);
+	return rc;
+}
+
+/* Under call_lock, so that nobody else reads the event. */
+static int wait_for_call(struct kv_lane *lane, struct kv_job *job, uint64_t deadline_ns)
+{
+	for (;;) {
+		struct pollfd event = {.fd = lane->event_fd, .events = POLLIN};
+		uint64_t now = kv_now_ns();
+		eventfd_t count;
+		bool done;
+
+		pthread_mutex_lock(&lane->lock);
+		kv_lane_reap(lane);
+		done = job->done;
+		/* Its results may still come: whoever takes the last one frees it. */
+		job->abandoned = !done && now >= deadline_ns;
+		pthread_mutex_unlock(&lane->lock);
+		if (done)
+			return 0;
+		if (now >= deadline_ns)
+			return -ETIMEDOUT;
+		if (poll(&event, 1, (int)((deadline_ns - now) / KV_NS_PER_MS) + 1) > 0)
+			eventfd_read(lane->event_fd, &count);
+	}
+}
+
+int kv_item_call(struct cxl_kv *kv, const struct cxl_kv_item *like, const struct cxl_kv_key *keys,
+		 size_t nr, uint32_t timeout_ms, int32_t *results)
+{
+	uint64_t patience_ms = (uint64_t)timeout_ms + kv->loss_deadline_ms;
+	struct kv_objects *objects = kv->objects;
+	struct kv_lane *lane = &objects->lanes[CXL_KV_LANE_CALL];
+	struct kv_job *job = kv_job_new(nr, 0);
+	int rc;
+
+	if (!job)
+		return -ENOMEM;
+	pthread_mutex_lock(&objects->call_lock);
+	rc = start_call(objects, lane, job, like, keys);
+	if (rc) {
+		free(job);
+	} else {
+		rc = wait_for_call(lane, job, kv_now_ns() + patience_ms * KV_NS_PER_MS);
+		if (!rc) {
+			for (size_t i = 0; i < nr && results; i++)
+				results[i] = job->parts[i].result;
+			/* Lost before any was done: nothing is known of them. */
+			rc = !keys || job->parts[0].result == -ENOTCONN ? job->parts[0].result : 0;
+			free(job);
+		}
+	}
+	pthread_mutex_unlock(&objects->call_lock);
+	return rc;
+}
+
+static int key_call(struct cxl_kv_ns *ns, struct cxl_kv_item like, const struct cxl_kv_key *keys,
+		    size_t nr, uint32_t timeout_ms, int32_t *results)
+{
+	if (kv_forked(ns->kv))
+		return -EPERM;
+	if (!keys || !nr)
+		return -EINVAL;
+	if (nr > CXL_KV_MAX_KEYS)
+		return -E2BIG;
+	if (ns->error)
+		return ns->error;
+	like.ns = ns->number;
+	return kv_item_call(ns->kv, &like, keys, nr, timeout_ms, results);
+}
+
+static uint64_t in_ms(uint32_t ms)
+{
+	return kv_now_ns() + ms * KV_NS_PER_MS;
+}
+
+int cxl_kv_reserve(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
+		   uint32_t time_limit_ms, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_RESERVE,
+					 .deadline_ns = in_ms(time_limit_ms)};
+
+	if (!time_limit_ms)
+		return -EINVAL;
+	return key_call(ns, item, keys, nr, time_limit_ms, results);
+}
+
+int cxl_kv_commit(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_COMMIT};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_abort(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_ABORT};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_lock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, uint64_t owner,
+		uint32_t time_limit_ms, int32_t *results)
+{
+	const struct cxl_kv_item item = {
+		.op = CXL_KV_ITEM_LOCK, .value = owner, .deadline_ns = in_ms(time_limit_ms)};
+
+	if (!time_limit_ms)
+		return -EINVAL;
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_unlock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, uint64_t owner,
+		  int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_UNLOCK, .value = owner};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_delete(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_DELETE};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_touch(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_TOUCH};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_pin_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
+		    uint32_t lifetime_ms, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_PIN,
+					 .deadline_ns = lifetime_ms == UINT32_MAX ? UINT64_MAX
+							: lifetime_ms ? in_ms(lifetime_ms)
+								      : 0};
+
+	return key_call(ns, item, keys, nr, 0, results);
+}
+
+int cxl_kv_set_priority(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
+			uint8_t priority, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_PRIORITY, .priority = priority};
+
+	if (priority > CXL_KV_MAX_PRIORITY)
+		return -EINVAL;
+	return key_call(ns, item, keys, nr, 0, results);
+}
