@@ -9,7 +9,7 @@ B := build
 DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohmann-json3-dev \
 	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev liblzma-dev libnuma-dev libsystemd-dev \
 	xz-utils libncurses-dev jq clang libbpf-dev bpftool
-DEPS_DEV := libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc
+DEPS_DEV := python3 libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
 DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin
 

@@ -107,6 +107,7 @@ const Control::OpEntry Control::kOps[] = {
 	{"buffer", &Control::op_buffer},
 	{"buffer_remove", &Control::op_buffer_remove},
 	{"namespace", &Control::op_namespace},
+	{"namespace_stats", &Control::op_namespace_stats},
 	{"namespace_close", &Control::op_namespace_close},
 };
 

@@ -87,6 +87,8 @@ private:
 	void op_buffer_remove(const Peer &peer, const nlohmann::json &in, Answer answer,
 			      Files &files);
 	void op_namespace(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_namespace_stats(const Peer &peer, const nlohmann::json &in, Answer answer,
+				Files &files);
 	void op_namespace_close(const Peer &peer, const nlohmann::json &in, Answer answer,
 				Files &files);
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "control.h"
 #include "control_line.h"
+#include "status.h"
 
 #include <fmt/format.h>
 
@@ -173,6 +174,25 @@ void Control::op_namespace(const Peer &peer, const json &in, Answer answer, File
 							error.what),
 					    {{"field", error.what}});
 			});
+	});
+}
+
+void Control::op_namespace_stats(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto number = get_u32(in, "namespace");
+
+	if (!number)
+		return answer.fail(EINVAL, "namespace_stats needs the namespace's number");
+	parts_.objects.post([this, peer, answer, number = *number] {
+		auto space = parts_.objects.space_stats(peer.connection, number);
+		if (!space)
+			return answer.fail(ENOENT, "no such namespace on this connection");
+		json fields = stats_json(parts_.objects.stats(), parts_.objects.chunk_bytes());
+		fields["objects"] = space->nr_objects;
+		fields["pending"] = space->nr_pending;
+		fields["tenant_bytes"] = space->tenant.bytes;
+		fields["quota_bytes"] = space->tenant.quota_bytes;
+		answer.ok(fields);
 	});
 }
 

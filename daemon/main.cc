@@ -39,7 +39,7 @@ Fd block_signals()
 	return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, const Tiers &tiers)
+Result<std::unique_ptr<SpillStore>> open_store(const Options &options)
 {
 	StoreOptions store_options;
 	store_options.path = options.cold.path;
@@ -52,13 +52,40 @@ Result<std::unique_ptr<FaultServer>> open_fault_server(const Options &options, c
 	auto store = SpillStore::open(store_options);
 	if (!store)
 		return store.error().in("cold tier");
-	FaultServerOptions fault_options;
-	fault_options.hot_limit_bytes = tiers.hot_limit_bytes + tiers.warm_limit_bytes;
-	return FaultServer::create(fault_options, std::move(*store));
+	return store;
+}
+
+/* Beside the spill file; a device has no folder for it. */
+std::string objects_path(const Options &options)
+{
+	const std::string &path = options.cold.path;
+
+	if (!path.starts_with("/dev/"))
+		return path + ".objects";
+	return "/var/lib/cxl-kv" + path.substr(path.rfind('/')) + ".objects";
+}
+
+/* What the last daemon left, or nothing: then the store's records of it have no use. */
+SavedObjects saved_objects(const Options &options, SpillStore &store)
+{
+	const uint32_t chunk_bytes = options.objects.chunk_KiB << 10;
+	auto saved = load_objects(objects_path(options));
+
+	if (saved && saved->chunk_bytes == chunk_bytes &&
+	    (!options.objects.size_bytes ||
+	     saved->nr_chunks <= options.objects.size_bytes / chunk_bytes))
+		return std::move(*saved);
+	if (saved)
+		log_warning("objects.size or objects.chunk_KiB changed: stored objects are given "
+			    "up");
+	else if (saved.error().code != ENOENT)
+		log_warning("stored objects are lost: {}", saved.error().what);
+	store.drop_arena(ObjectPool::key);
+	return {};
 }
 
 /* Objects may fill all tiers; with small chunks and a large store the books would be the limit. */
-ObjectOptions object_options(const Options &options, const Tiers &tiers)
+ObjectOptions object_options(const Options &options, const Tiers &tiers, const SavedObjects &saved)
 {
 	constexpr uint64_t max_chunks = 4u << 20;
 	ObjectOptions out;
@@ -69,6 +96,11 @@ ObjectOptions object_options(const Options &options, const Tiers &tiers)
 	out.chunk_bytes = options.objects.chunk_KiB << 10;
 	out.nr_chunks =
 		static_cast<uint32_t>(std::clamp<uint64_t>(bytes / out.chunk_bytes, 1, max_chunks));
+	/* A tier that is a share of memory is a little smaller after some boots. */
+	if (!options.objects.size_bytes)
+		out.nr_chunks =
+			std::max(out.nr_chunks, std::min<uint32_t>(saved.nr_chunks, max_chunks));
+	out.path = objects_path(options);
 	return out;
 }
 
@@ -144,7 +176,13 @@ Result<> run(Options options, const ConfigSource &source)
 	auto socket = ControlSocket::create(options.daemon.socket);
 	if (!socket)
 		return socket.error();
-	auto faults = open_fault_server(options, *tiers);
+	auto store = open_store(options);
+	if (!store)
+		return store.error();
+	SavedObjects saved = saved_objects(options, **store);
+	FaultServerOptions fault_options;
+	fault_options.hot_limit_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
+	auto faults = FaultServer::create(fault_options, std::move(*store));
 	if (!faults)
 		return faults.error();
 	Fd uffd_device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
@@ -170,7 +208,8 @@ Result<> run(Options options, const ConfigSource &source)
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
 			    **faults, mover, *sampler, placement, module.get(), recorder);
 	(*faults)->on_want_room([&] { policy.kick(); });
-	ObjectThread objects(object_options(options, *tiers), **faults);
+	ObjectThread objects(object_options(options, *tiers, saved), **faults);
+	const bool recovered = objects.recover(std::exchange(saved, {}));
 	policy.on_moved([&](const Extent &extent) { objects.moved(extent); });
 	const uint64_t start_ns = monotonic_ns();
 	std::function<nlohmann::json()> status;
@@ -181,7 +220,7 @@ Result<> run(Options options, const ConfigSource &source)
 			[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
-				    control, bandwidths, warnings,
+				    control, objects, bandwidths, warnings,
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 
@@ -207,6 +246,8 @@ Result<> run(Options options, const ConfigSource &source)
 				     options.cold.path);
 	});
 	std::thread object_thread([&] { objects.run(); });
+	if (recovered)
+		control.start_object_pool();
 	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
 		 CXL_KV_VERSION, options.daemon.socket, tiers->hot_limit_bytes >> 20,
 		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);

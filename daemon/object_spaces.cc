@@ -92,6 +92,24 @@ void ObjectThread::open_space(uint64_t connection, SpaceSpec spec, bool replace,
 		    space.file.fd()});
 }
 
+std::optional<ObjectThread::SpaceStats> ObjectThread::space_stats(uint64_t connection,
+								  uint32_t number)
+{
+	auto client = clients_.find(connection);
+	SpaceStats stats;
+
+	if (client == clients_.end() || !client->second.spaces.contains(number))
+		return {};
+	for (const Object *object : table_.all()) {
+		if (object->space != number)
+			continue;
+		stats.nr_objects += object->state == Object::State::Ready;
+		stats.nr_pending += object->pending();
+	}
+	stats.tenant = table_.usage(spaces_.at(number).tenant);
+	return stats;
+}
+
 void ObjectThread::close_space(uint64_t connection, uint32_t number)
 {
 	auto &spaces = clients_[connection].spaces;

@@ -70,17 +70,19 @@ void ObjectThread::run()
 		expire();
 		notify_clients();
 		publish_stats();
+		save_sometimes();
 	}
 	for (auto &[connection, client] : clients_)
 		for (uint64_t work : std::set<uint64_t>(client.works))
 			finish(work, -ECANCELED);
 	notify_clients();
+	write_out();
 }
 
 ObjectPool *ObjectThread::make_pool()
 {
 	auto pool = ObjectPool::create(options_.nr_chunks, options_.chunk_bytes,
-				       [](uint32_t) { return false; });
+				       [this](uint32_t chunk) { return table_.owner(chunk); });
 
 	if (!pool)
 		log_error("{}", pool.error().what);
@@ -95,6 +97,8 @@ void ObjectThread::attached(std::shared_ptr<Arena> arena)
 		arena_ = arena;
 		arena_number_ = arena ? arena->options.number : 0;
 		attach_failed_ = !arena;
+		if (arena)
+			settle_recovered();
 		for (auto &open : std::exchange(opens_, {}))
 			open();
 	});
@@ -118,6 +122,8 @@ int ObjectThread::timeout_ms() const
 	for (const auto *timers : {&work_timers_, &reservation_timers_})
 		if (!timers->empty())
 			at = std::min(at, timers->begin()->first);
+	if (counters_.nr_stored + counters_.nr_removed != saved_changes_)
+		at = std::min(at, next_save_ns_);
 	if (at == UINT64_MAX)
 		return -1;
 	uint64_t now = monotonic_ns();
@@ -311,6 +317,9 @@ void ObjectThread::drop_client(uint64_t connection)
 void ObjectThread::publish_stats()
 {
 	counters_.nr_objects = table_.nr_objects();
+	counters_.nr_chunks = table_.nr_chunks();
+	counters_.nr_clients = clients_.size();
+	counters_.nr_in_flight = works_.size();
 	counters_.nr_free_chunks = table_.nr_free_chunks();
 	std::lock_guard lock(stats_mutex_);
 	published_ = counters_;

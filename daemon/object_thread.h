@@ -14,6 +14,7 @@
 #include "core/object_table.h"
 #include "object_work.h"
 #include "sys/fault_server.h"
+#include "sys/object_file.h"
 #include "sys/object_lanes.h"
 #include "sys/object_pool.h"
 #include "sys/object_space.h"
@@ -24,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -32,13 +34,15 @@ namespace cxlkv {
 struct ObjectOptions {
 	uint32_t chunk_bytes = 64 << 10;
 	uint32_t nr_chunks = 0;
-	uint32_t write_out_ms =
-		60000; /* how long a shutdown may take to write objects to the store */
+	std::string path; /* of the file that a restart finds them by */
+	/* How long a shutdown may take to write them to the store. */
+	uint32_t write_out_ms = 60000;
 };
 
 /* Monotonic, but for what lies where. Read by any thread. */
 struct ObjectStats {
-	uint64_t nr_objects = 0, nr_free_chunks = 0;
+	uint64_t nr_objects = 0, nr_chunks = 0, nr_free_chunks = 0;
+	uint64_t nr_clients = 0, nr_in_flight = 0; /* with rings; items */
 	uint64_t nr_stored = 0, nr_loaded = 0, nr_evicted = 0, nr_removed = 0;
 	uint64_t nr_checksum_failures = 0, nr_lost = 0, nr_timed_out = 0;
 };
@@ -47,8 +51,11 @@ class ObjectThread {
 public:
 	ObjectThread(const ObjectOptions &options, FaultServer &faults);
 
-	void run(); /* until stop() */
-	/* Answers what is open with ECANCELED, then ends run(). Any thread. */
+	/* What was saved, before run(). True: there is something, the pool should be served. */
+	bool recover(const SavedObjects &saved);
+	void run(); /* until stop(); writes the objects out at its end */
+	/* Answers what is open with ECANCELED and ends run(); the I/O thread must go on. Any
+	 * thread. */
 	void stop();
 	/* Runs it on this thread, soon. Any thread. */
 	void post(std::function<void()> work);
@@ -70,11 +77,18 @@ public:
 	void add_lanes(uint64_t connection, pid_t pid, std::deque<Fd> files, Done done);
 	void add_buffer(uint64_t connection, uint32_t number, Fd file, uint64_t bytes, Done done);
 	void remove_buffer(uint64_t connection, uint32_t number, Done done);
+	struct SpaceStats {
+		uint64_t nr_objects = 0, nr_pending = 0;
+		ObjectTable::Usage tenant;
+	};
+	/* None: no such namespace on this connection. On this thread. */
+	[[nodiscard]] std::optional<SpaceStats> space_stats(uint64_t connection, uint32_t number);
 	void hangup(uint64_t connection);
 	/* Blocks of an arena, maybe of ours, went somewhere. Any thread. */
 	void moved(const Extent &extent);
 
 	[[nodiscard]] ObjectStats stats() const;
+	[[nodiscard]] uint32_t chunk_bytes() const { return options_.chunk_bytes; }
 
 private:
 	struct Space {
@@ -105,6 +119,14 @@ private:
 	void drop_client(uint64_t connection);
 	void publish_stats();
 	[[nodiscard]] int timeout_ms() const;
+
+	/* object_restart.cc */
+	void settle_recovered();
+	[[nodiscard]] SavedObjects to_save(bool written_out) const;
+	void save_sometimes();
+	[[nodiscard]] std::vector<Extent> in_memory() const;
+	void spill_all();
+	void write_out();
 
 	/* object_spaces.cc */
 	Result<uint32_t> find_or_make_space(const SpaceSpec &spec, bool replace);
@@ -169,6 +191,8 @@ private:
 	uint32_t next_space_ = 1;
 	uint64_t next_work_ = 1, next_tenant_ = 1;
 	uint32_t nr_leaving_ = 0; /* objects whose chunks come free without more being done */
+	uint64_t next_save_ns_ = 0, saved_changes_ = 0;
+	std::thread saver_;
 	ObjectStats counters_;
 	mutable std::mutex stats_mutex_;
 	ObjectStats published_;

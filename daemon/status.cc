@@ -150,6 +150,22 @@ json history(const StatusSources &s, const FaultStats &f)
 
 } // namespace
 
+json stats_json(const ObjectStats &s, uint32_t chunk_bytes)
+{
+	return {{"objects", s.nr_objects},
+		{"pool_bytes", s.nr_chunks * chunk_bytes},
+		{"pool_free_bytes", s.nr_free_chunks * chunk_bytes},
+		{"clients", s.nr_clients},
+		{"in_flight", s.nr_in_flight},
+		{"stored", s.nr_stored},
+		{"loaded", s.nr_loaded},
+		{"evicted", s.nr_evicted},
+		{"removed", s.nr_removed},
+		{"checksum_failures", s.nr_checksum_failures},
+		{"lost", s.nr_lost},
+		{"timed_out", s.nr_timed_out}};
+}
+
 json status_json(const StatusSources &s)
 {
 	TierCount hot, warm, cold, lost;
@@ -187,6 +203,7 @@ json status_json(const StatusSources &s)
 		 {{"warm", s.policy.draining(Where::Warm)},
 		  {"cold", s.policy.draining(Where::Cold)}}},
 		{"lost_blocks", lost.blocks},
+		{"objects", stats_json(s.objects.stats(), s.objects.chunk_bytes())},
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};

@@ -5,6 +5,7 @@
 
 #include "arena_table.h"
 #include "bandwidths.h"
+#include "object_thread.h"
 #include "options.h"
 #include "policy_thread.h"
 #include "sys/fault_server.h"
@@ -29,12 +30,15 @@ struct StatusSources {
 	const Mover &mover;
 	const Sampler &sampler;
 	const Control &control;
+	const ObjectThread &objects;
 	const Bandwidths &bandwidths;
 	const std::vector<std::string> &warnings;
 	const char *mode; /* native or module */
 	uint64_t start_ns;
 };
 
+/* The part about keyed objects. */
+nlohmann::json stats_json(const ObjectStats &stats, uint32_t chunk_bytes);
 nlohmann::json status_json(const StatusSources &sources);
 
 } // namespace cxlkv

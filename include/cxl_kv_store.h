@@ -295,6 +295,67 @@ int cxl_kv_pin_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t 
 int cxl_kv_set_priority(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
 			uint8_t priority, int32_t *results);
 
+/**
+ * Forget all objects of the namespace that nobody locked, pinned, loads or stores.
+ * Their number, or the errors of the calls above.
+ */
+int cxl_kv_ns_reset(struct cxl_kv_ns *ns);
+/**
+ * What all namespaces with this salt may hold together, 0 = no limit. A store
+ * beyond it evicts the tenant's own objects. Objects that are there stay.
+ */
+int cxl_kv_set_quota(struct cxl_kv_ns *ns, uint64_t bytes);
+
+/**
+ * struct cxl_kv_ns_stats - figures of a namespace, and of the pool it lies in
+ * @size: sizeof(struct cxl_kv_ns_stats), set by the caller
+ * @nr_objects, @nr_pending: of this namespace, found and being stored
+ * @tenant_bytes, @quota_bytes: of all namespaces with its salt, in whole chunks
+ * @pool_bytes, @pool_free_bytes: of all tenants, hot to cold
+ * @nr_stored and those that follow: since the manager started, of all tenants.
+ *	Evicted for room; removed for whatever reason; failed their checksum; lost
+ *	with the store or the device; keys that ran into their deadline
+ */
+struct cxl_kv_ns_stats {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t nr_objects;
+	uint64_t nr_pending;
+	uint64_t tenant_bytes;
+	uint64_t quota_bytes;
+	uint64_t pool_bytes;
+	uint64_t pool_free_bytes;
+	uint64_t nr_stored;
+	uint64_t nr_loaded;
+	uint64_t nr_evicted;
+	uint64_t nr_removed;
+	uint64_t nr_checksum_failures;
+	uint64_t nr_lost;
+	uint64_t nr_timed_out;
+};
+
+/** Errors: -EINVAL, -ENOENT, -ENOTCONN, -ETIMEDOUT manager lost. */
+int cxl_kv_ns_get_stats(struct cxl_kv_ns *ns, struct cxl_kv_ns_stats *stats);
+
+enum cxl_kv_object_change {
+	CXL_KV_OBJECT_STORED = 1,
+	CXL_KV_OBJECT_REMOVED = 2, /* deleted, evicted, or lost */
+};
+
+struct cxl_kv_object_event {
+	struct cxl_kv_key key;
+	uint32_t kind; /* enum cxl_kv_object_change */
+};
+
+/**
+ * Take events of the namespace since it was opened, the oldest first; no system
+ * call. At most @nr; their number. @nr_lost, where not NULL, gets how many were
+ * missed before them: the manager keeps the last 4,096, and a new one begins
+ * anew (then look up again what matters).
+ */
+int cxl_kv_events(struct cxl_kv_ns *ns, struct cxl_kv_object_event *events, size_t nr,
+		  uint64_t *nr_lost);
+
 #ifdef __cplusplus
 }
 #endif

@@ -187,3 +187,28 @@ int cxl_kv_set_priority(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, siz
 		return -EINVAL;
 	return key_call(ns, item, keys, nr, 0, results);
 }
+
+/* About the namespace as a whole; the item's result. */
+static int space_call(struct cxl_kv_ns *ns, struct cxl_kv_item like)
+{
+	if (kv_forked(ns->kv))
+		return -EPERM;
+	if (ns->error)
+		return ns->error;
+	like.ns = ns->number;
+	return kv_item_call(ns->kv, &like, NULL, 1, 0, NULL);
+}
+
+int cxl_kv_ns_reset(struct cxl_kv_ns *ns)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_RESET};
+
+	return space_call(ns, item);
+}
+
+int cxl_kv_set_quota(struct cxl_kv_ns *ns, uint64_t bytes)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_QUOTA, .value = bytes};
+
+	return space_call(ns, item);
+}

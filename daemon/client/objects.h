@@ -80,9 +80,10 @@ struct cxl_kv_ns {
 	char *request;          /* its text: sent to every manager */
 	struct kv_index *index; /* NULL: no manager, or it refused. Atomic */
 	struct kv_index *retired;
-	uint32_t number;     /* the current manager's */
-	int error;           /* of the last attempt */
-	uint64_t next_event; /* of cxl_kv_events() */
+	uint32_t number; /* the current manager's */
+	int error;       /* of the last attempt */
+	pthread_mutex_t event_lock;
+	uint64_t next_event; /* of cxl_kv_events(), under event_lock */
 };
 
 struct kv_objects {

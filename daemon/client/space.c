@@ -151,8 +151,10 @@ int kv_space_answer(struct cxl_kv_ns *ns, struct json_object *answer, int file)
 		return rc;
 	kv_space_lost(ns);
 	ns->number = (uint32_t)json_object_get_int64(number);
+	pthread_mutex_lock(&ns->event_lock);
 	ns->next_event = __atomic_load_n(&index->header->nr_events, __ATOMIC_ACQUIRE);
 	__atomic_store_n(&ns->index, index, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&ns->event_lock);
 	return 0;
 }
 
@@ -242,6 +244,7 @@ int cxl_kv_ns_open(struct cxl_kv *kv, const struct cxl_kv_ns_options *options, c
 		return -ENOMEM;
 	}
 	ns->kv = kv;
+	pthread_mutex_init(&ns->event_lock, NULL);
 	ns->request = strdup(json_object_to_json_string(request));
 	json_object_put(request);
 	rc = ns->request ? 0 : -ENOMEM;

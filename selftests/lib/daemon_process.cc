@@ -101,9 +101,19 @@ void DaemonProcess::start()
 
 void DaemonProcess::kill()
 {
+	end(SIGKILL);
+}
+
+void DaemonProcess::terminate()
+{
+	end(SIGTERM);
+}
+
+void DaemonProcess::end(int signal)
+{
 	if (pid_ <= 0)
 		return;
-	::kill(pid_, SIGKILL);
+	::kill(pid_, signal);
 	waitpid(pid_, nullptr, 0);
 	pid_ = -1;
 }

@@ -21,11 +21,15 @@ public:
 	void start();
 	/* SIGKILL, and waits for the end. */
 	void kill();
+	/* SIGTERM, and waits for the orderly end. */
+	void terminate();
 	[[nodiscard]] const std::string &socket() const { return socket_; }
 	[[nodiscard]] const std::string &folder() const { return folder_; }
 	[[nodiscard]] std::string log() const;
 
 private:
+	void end(int signal);
+
 	std::string folder_, socket_;
 	std::vector<std::string> environment_;
 	pid_t pid_ = -1;

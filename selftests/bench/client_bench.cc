@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * Keyed objects against what they cannot be faster than, measured in the same
+ * run: look-ups in batches of 256 against as many in a std::unordered_map of the
+ * same keys, and a job, submitted and polled, against one round trip between two
+ * threads by eventfds. The objects have 64 bytes, so the copy does not count.
+ * Medians of rounds that alternate. Needs root, for the daemon.
+ */
+#include "base/fd.h"
+#include "lib/object_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <poll.h>
+#include <random>
+#include <string_view>
+#include <sys/eventfd.h>
+#include <thread>
+#include <unordered_map>
+
+using namespace cxlkv;
+using namespace cxlkv::test;
+
+namespace {
+
+constexpr size_t nr_keys = 8192, batch = 256, nr_batches = 64, nr_rounds = 31;
+constexpr int nr_trips = 1000;
+constexpr uint32_t small_group = 1, small_bytes = 64;
+constexpr double allowed = 2;
+
+double ns_of(const std::function<void()> &what, double nr)
+{
+	using Clock = std::chrono::steady_clock;
+	auto begin = Clock::now();
+
+	what();
+	return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / nr;
+}
+
+double median(std::vector<double> values)
+{
+	std::sort(values.begin(), values.end());
+	return values[values.size() / 2];
+}
+
+/* Prints both and their ratio; true where it is allowed. */
+bool report(const char *what, const char *base, double ours, double theirs)
+{
+	bool good = ours <= allowed * theirs;
+
+	printf("%-28s %9.1f ns\n%-28s %9.1f ns\n  ratio %.2f, allowed %.0f: %s\n", what, ours, base,
+	       theirs, ours / theirs, allowed, good ? "ok" : "missed");
+	return good;
+}
+
+struct KeyHash {
+	size_t operator()(const cxl_kv_key &key) const
+	{
+		return std::hash<std::string_view>()(
+			{reinterpret_cast<const char *>(&key), sizeof(key)});
+	}
+};
+struct SameKey {
+	bool operator()(const cxl_kv_key &a, const cxl_kv_key &b) const
+	{
+		return !memcmp(&a, &b, sizeof(a));
+	}
+};
+
+cxl_kv_key random_key(std::mt19937_64 &random)
+{
+	cxl_kv_key key{};
+	uint64_t words[4] = {random(), random(), random(), random()};
+
+	memcpy(key.bytes, words, sizeof(words));
+	key.group = small_group;
+	return key;
+}
+
+cxl_kv_ns *open_namespace(cxl_kv *kv)
+{
+	const cxl_kv_group groups[] = {{small_group, small_bytes}};
+	const auto id = identity();
+	const cxl_kv_ns_options options = {sizeof(options), 0, "bench", &id, groups, 1};
+	cxl_kv_ns *ns = nullptr;
+
+	return cxl_kv_ns_open(kv, &options, nullptr, 0, &ns) ? nullptr : ns;
+}
+
+/* One job, from its submission to its completion, asleep in between. */
+int run_job(cxl_kv *kv, cxl_kv_ns *ns, cxl_kv_class job_class, const cxl_kv_key *keys, size_t nr,
+	    uint8_t *bytes)
+{
+	std::vector<iovec> iovs(nr);
+	std::vector<cxl_kv_transfer> transfers(nr);
+	cxl_kv_completion done{};
+	cxl_kv_job job{};
+	pollfd event{cxl_kv_event_fd(kv, job_class), POLLIN, 0};
+	eventfd_t count;
+
+	for (size_t i = 0; i < nr; i++) {
+		iovs[i] = {bytes + i * small_bytes, small_bytes};
+		transfers[i] = {keys[i], 0, &iovs[i], 1};
+	}
+	job.size = sizeof(job);
+	job.transfers = transfers.data();
+	job.nr = nr;
+	int rc = job_class == CXL_KV_LOAD ? cxl_kv_submit_load(ns, &job, nullptr)
+					  : cxl_kv_submit_store(ns, &job, nullptr);
+	while (!rc && !cxl_kv_poll(kv, job_class, &done, 1)) {
+		poll(&event, 1, -1);
+		eventfd_read(event.fd, &count);
+	}
+	return rc ? rc : done.error;
+}
+
+/* Two threads that hand a turn to and fro. */
+class PingPong {
+public:
+	PingPong()
+	    : there_(eventfd(0, EFD_CLOEXEC)), back_(eventfd(0, EFD_CLOEXEC)), other_([this] {
+		      eventfd_t count = 0;
+		      while (!eventfd_read(there_.get(), &count) && count == 1)
+			      eventfd_write(back_.get(), 1);
+	      })
+	{
+	}
+	~PingPong()
+	{
+		eventfd_write(there_.get(), 2);
+		other_.join();
+	}
+	void trip()
+	{
+		eventfd_t count;
+
+		eventfd_write(there_.get(), 1);
+		eventfd_read(back_.get(), &count);
+	}
+
+private:
+	Fd there_, back_;
+	std::thread other_;
+};
+
+bool measure_lookups(cxl_kv_ns *ns, const std::vector<cxl_kv_key> &keys)
+{
+	std::unordered_map<cxl_kv_key, cxl_kv_lookup_result, KeyHash, SameKey> map;
+	std::vector<cxl_kv_lookup_result> results(batch), expected(batch);
+	std::vector<cxl_kv_key> asked(batch * nr_batches);
+	std::vector<double> ours, theirs;
+	std::mt19937_64 random(1);
+
+	for (const cxl_kv_key &key : keys)
+		map[key] = {CXL_KV_HIT, CXL_KV_TIER_HOT, 1};
+	for (cxl_kv_key &key : asked)
+		key = keys[random() % keys.size()];
+	for (size_t round = 0; round < nr_rounds; round++) {
+		ours.push_back(ns_of(
+			[&] {
+				for (size_t i = 0; i < asked.size(); i += batch)
+					cxl_kv_lookup(ns, &asked[i], batch, results.data());
+			},
+			nr_batches));
+		theirs.push_back(ns_of(
+			[&] {
+				for (size_t i = 0; i < asked.size(); i += batch)
+					for (size_t j = 0; j < batch; j++) {
+						auto it = map.find(asked[i + j]);
+						expected[j] = it == map.end()
+								      ? cxl_kv_lookup_result{}
+								      : it->second;
+					}
+			},
+			nr_batches));
+	}
+	for (size_t j = 0; j < batch; j++)
+		if (results[j].found != expected[j].found)
+			return printf("look-ups differ\n"), false;
+	return report("look up 256 keys", "256 in an unordered_map", median(ours), median(theirs));
+}
+
+bool measure_jobs(cxl_kv *kv, cxl_kv_ns *ns, const std::vector<cxl_kv_key> &keys)
+{
+	std::vector<double> ours, theirs;
+	std::vector<uint8_t> bytes(small_bytes);
+	PingPong threads;
+	int error = 0;
+
+	for (size_t round = 0; round < nr_rounds; round++) {
+		ours.push_back(ns_of(
+			[&] {
+				for (int i = 0; i < nr_trips; i++)
+					error |= run_job(kv, ns, CXL_KV_LOAD,
+							 &keys[static_cast<size_t>(i)], 1,
+							 bytes.data());
+			},
+			nr_trips));
+		theirs.push_back(ns_of(
+			[&] {
+				for (int i = 0; i < nr_trips; i++)
+					threads.trip();
+			},
+			nr_trips));
+	}
+	if (error)
+		return printf("loads failed\n"), false;
+	return report("load, submitted and polled", "round trip of two threads", median(ours),
+		      median(theirs));
+}
+
+} // namespace
+
+int main()
+{
+	DaemonProcess daemon({"HOT__LIMIT=128MiB", "COLD__SIZE=64MiB", "OBJECTS__CHUNK_KIB=4",
+			      "OBJECTS__SIZE=64MiB"});
+	daemon.start();
+	cxl_kv_options options{};
+	cxl_kv *kv = nullptr;
+	options.size = sizeof(options);
+	options.socket_path = daemon.socket().c_str();
+	if (cxl_kv_open(&options, &kv))
+		return 1;
+	cxl_kv_ns *ns = open_namespace(kv);
+	std::vector<uint8_t> bytes(batch * small_bytes);
+	std::vector<cxl_kv_key> keys(nr_keys);
+	std::mt19937_64 random(2);
+	for (cxl_kv_key &key : keys)
+		key = random_key(random);
+	int rc = ns ? 0 : 1;
+	for (size_t i = 0; i < nr_keys && !rc; i += batch)
+		rc = run_job(kv, ns, CXL_KV_STORE, &keys[i], batch, bytes.data());
+	if (rc) {
+		fprintf(stderr, "cannot store: %s\n%s", strerror(-rc), daemon.log().c_str());
+	} else {
+		measure_lookups(ns, keys);
+		measure_jobs(kv, ns, keys);
+	}
+	cxl_kv_ns_close(ns);
+	cxl_kv_close(kv);
+	return rc ? 1 : 0;
+}
