@@ -40,6 +40,8 @@ INSTALL_DEV := \
 	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
 	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \
 	docs/examples/decode.c:$(DOCDIR)/examples/decode.c:644 \
+	docs/examples/store.c:$(DOCDIR)/examples/store.c:644 \
+	docs/examples/store.py:$(DOCDIR)/examples/store.py:755 \
 	$(call pages,docs/man/*.3)
 # The module's source, as dkms wants it below /usr/src; no part of `make install`.
 DKMSDIR ?= /usr/src/cxl_kv-$(VERSION)
