@@ -43,6 +43,7 @@ Result<std::unique_ptr<SpillStore>> open_store(const Options &options)
 {
 	StoreOptions store_options;
 	store_options.path = options.cold.path;
+	store_options.more_paths = options.cold.more_paths;
 	store_options.size_bytes = options.cold.size_bytes;
 	store_options.queue_depth = options.cold.queue_depth;
 	store_options.write_bytes_per_s = uint64_t{options.cold.write_MBps} * 1000000;

@@ -34,7 +34,36 @@ std::string text_of(const std::vector<int> &nodes)
 	return nodes.empty() ? "auto" : fmt::format("{}", fmt::join(nodes, ","));
 }
 
+std::string text_of(const std::vector<std::string> &paths)
+{
+	return fmt::format("{}", fmt::join(paths, " "));
+}
+
 /* ---- values as they are read: nothing where they are not allowed ---- */
+
+std::optional<std::string> path_of(const toml::node &node)
+{
+	auto value = node.value_exact<std::string>();
+
+	if (!value || value->empty() || value->find('\0') != std::string::npos)
+		return {};
+	return value;
+}
+
+std::optional<std::vector<std::string>> paths_of(const toml::node &node)
+{
+	std::vector<std::string> paths;
+
+	if (!node.is_array())
+		return {};
+	for (const toml::node &one : *node.as_array()) {
+		auto path = path_of(one);
+		if (!path)
+			return {};
+		paths.push_back(*path);
+	}
+	return paths;
+}
 
 std::optional<uint64_t> bytes_of(const toml::node &node)
 {
@@ -151,14 +180,12 @@ template <typename Field> OptionKey flag(const char *table, const char *name, Fi
 
 template <typename Field> OptionKey path(const char *table, const char *name, Field field)
 {
-	return make_key(table, name, "a path", field,
-			[](const toml::node &node) -> std::optional<std::string> {
-				auto value = node.value_exact<std::string>();
-				if (!value || value->empty() ||
-				    value->find('\0') != std::string::npos)
-					return {};
-				return value;
-			});
+	return make_key(table, name, "a path", field, path_of);
+}
+
+template <typename Field> OptionKey paths(const char *table, const char *name, Field field)
+{
+	return make_key(table, name, "a list of paths such as [\"/mnt/b/spill\"]", field, paths_of);
 }
 
 template <typename Field>
@@ -227,6 +254,7 @@ std::vector<OptionKey> option_keys()
 		limit("warm", FIELD(warm.limit)),
 		nodes("warm", FIELD(warm.nodes)),
 		path("cold", "path", FIELD(cold.path)),
+		paths("cold", "more_paths", FIELD(cold.more_paths)),
 		bytes("cold", "size", kMinStoreBytes, FIELD(cold.size_bytes)),
 		number("cold", "queue_depth", 1, 1024, FIELD(cold.queue_depth)),
 		number("cold", "orphan_grace_s", 1, 86400, FIELD(cold.orphan_grace_s)),

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -258,6 +259,13 @@ Result<> Loader::check_together() const
 			     fmt::format("{}: objects.chunk_KiB = {} must be a power of two",
 					 where("objects.chunk_KiB", "objects.chunk_KiB"),
 					 options.objects.chunk_KiB));
+	std::set<std::string> paths = {options.cold.path};
+	for (const std::string &path : options.cold.more_paths)
+		if (!paths.insert(path).second)
+			return error(EINVAL,
+				     fmt::format("{}: {} is listed twice; each of the "
+						 "store's files is a file of its own",
+						 where("cold.path", "cold.more_paths"), path));
 	if (std::string wrong = check_options(options.policy); !wrong.empty())
 		return error(EINVAL,
 			     fmt::format("{}: policy.{}",

@@ -41,6 +41,7 @@ struct Options {
 	} warm;
 	struct {
 		std::string path = "/var/lib/cxl-kv/spill";
+		std::vector<std::string> more_paths;
 		uint64_t size_bytes = 16ull << 30;
 		uint32_t queue_depth = 32;
 		uint32_t orphan_grace_s = 120;

@@ -49,6 +49,8 @@ warm.limit|"0.01%"|bytes such as
 warm.nodes|["0"]|"auto", or different
 warm.nodes|4096|"auto", or different
 cold.path|"/spill\u0000.old"|a path
+cold.more_paths|"/one"|a list of paths
+cold.more_paths|["/one", 2]|a list of paths
 cold.size|0|bytes such as "64GiB", at least
 cold.size|"16 furlongs"|bytes such as
 cold.queue_depth|"32"|a whole number
