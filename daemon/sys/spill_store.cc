@@ -3,6 +3,7 @@
 #include "sys/spill_store.h"
 
 #include "sys/spill_store_rate.h"
+#include "sys/spill_store_super.h"
 #include "sys/spill_store_volume.h"
 
 #include <algorithm>
@@ -36,6 +37,18 @@ bool is_refusal(int code)
 {
 	return code == EBUSY || code == EPROTONOSUPPORT || code == EINVAL || code == EACCES ||
 	       code == EPERM || code == ENOSPC;
+}
+
+/* Of the first file that has one: any of them may have been replaced. 0: they are all new. */
+uint64_t known_set_id(const std::vector<std::string> &paths)
+{
+	for (const std::string &path : paths) {
+		auto file = StoreFile::open_readonly(path);
+		auto super = file ? load_super(*file) : Result(std::optional<disk::Superblock>());
+		if (super && *super)
+			return (*super)->set_id;
+	}
+	return 0;
 }
 
 } // namespace
@@ -109,6 +122,12 @@ Result<std::unique_ptr<SpillStore>> SpillStore::open(const StoreOptions &options
 		if (impl->volumes[i])
 			impl->volumes[i]->start(*impl->queue, i * StoreVolume::kInnerBuffers);
 	}
+	for (auto &volume : impl->volumes) {
+		if (!volume)
+			continue;
+		if (auto shrunk = volume->shrink(); !shrunk)
+			return shrunk.error();
+	}
 	return std::unique_ptr<SpillStore>(new SpillStore(std::move(impl)));
 }
 
@@ -117,8 +136,9 @@ Result<> SpillStore::Impl::open_volumes()
 	std::vector<std::string> paths = options.more_paths;
 	paths.insert(paths.begin(), options.path);
 	auto nr = static_cast<uint32_t>(paths.size());
-	uint64_t set_id = 0;
+	uint64_t set_id = nr > 1 ? known_set_id(paths) : 0;
 	Error last;
+	bool any = false;
 
 	for (uint32_t i = 0; i < nr; i++) {
 		auto opened = StoreVolume::open(options, paths[i], i, nr, set_id);
@@ -131,9 +151,10 @@ Result<> SpillStore::Impl::open_volumes()
 			continue;
 		}
 		set_id = (*opened)->super.set_id;
+		any = true;
 		volumes.push_back(std::move(*opened));
 	}
-	return set_id ? ok() : Result<>(last.in("none of the store's files could be opened"));
+	return any ? ok() : Result<>(last.in("none of the store's files could be opened"));
 }
 
 Result<> SpillStore::Impl::check_request(const BlockRun &run, Bounce buffer) const

@@ -73,6 +73,7 @@ struct StoreStats {
 	uint64_t cleaned_bytes = 0; /* of written_bytes, blocks moved to make room */
 	uint64_t unwiped_bytes = 0; /* segments with dropped contents that are to be wiped */
 	uint64_t nr_checkpoints = 0, nr_throttled = 0;
+	uint64_t nr_evicted = 0; /* blocks left out by open(), because the cap was lowered */
 	uint64_t nr_checksum_failures = 0, nr_io_errors = 0, nr_no_space = 0;
 };
 

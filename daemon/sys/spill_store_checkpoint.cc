@@ -201,7 +201,7 @@ uint64_t checkpoint_bytes(const SegmentTable &table)
 Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 					    const disk::CheckpointHeader &header,
 					    std::span<const std::byte> payload,
-					    uint32_t nr_segments)
+					    uint32_t nr_segments, uint32_t nr_there)
 {
 	DecodedCheckpoint out;
 	Reader in(payload);
@@ -212,6 +212,7 @@ Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 	if (header.nr_segments > payload.size() / sizeof(uint32_t) ||
 	    header.nr_free > header.nr_segments || header.nr_used > header.nr_segments)
 		return error(EBADMSG, "checkpoint: more segments than it can hold");
+	nr_segments = std::max(nr_segments, std::min(header.nr_segments, nr_there));
 	out.position = {header.seq, header.version, header.number, header.in_flight_bytes};
 	out.table = SegmentTable(nr_segments, static_cast<uint32_t>(super.segment_bytes));
 	for (uint32_t i = 0; i < header.nr_segments; i++) {
@@ -293,7 +294,7 @@ bool checkpoint_copy_is_whole(const StoreFile &file, const disk::Superblock &sup
 }
 
 Result<DecodedCheckpoint> load_checkpoint(const StoreFile &file, const disk::Superblock &super,
-					  uint32_t nr_segments)
+					  uint32_t nr_segments, uint32_t nr_there)
 {
 	std::optional<uint64_t> newest;
 
@@ -308,7 +309,7 @@ Result<DecodedCheckpoint> load_checkpoint(const StoreFile &file, const disk::Sup
 	for (uint32_t copy = 0; newest && copy < 2; copy++) {
 		if (auto found = read_copy(file, super, *newest, copy))
 			return decode_checkpoint(super, found->header, found->payload(),
-						 nr_segments);
+						 nr_segments, nr_there);
 	}
 	return error(EBADMSG, "no checkpoint is whole");
 }

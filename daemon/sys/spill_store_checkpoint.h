@@ -33,8 +33,10 @@ EncodedCheckpoint encode_checkpoint(const disk::Superblock &super, const Segment
 uint64_t checkpoint_bytes(const SegmentTable &table);
 
 /*
- * Untrusted input: EBADMSG and what is wrong. Segments past nr_segments (the
- * store was made smaller) are left out; nr_cut counts their live blocks.
+ * Untrusted input: EBADMSG and what is wrong. The table has nr_segments, or as
+ * many as the checkpoint knows, but no more than nr_there, which is how many the
+ * file has: what lay behind (it was truncated) is left out, and nr_cut counts
+ * its live blocks.
  */
 struct DecodedCheckpoint {
 	LogPosition position;
@@ -44,11 +46,11 @@ struct DecodedCheckpoint {
 Result<DecodedCheckpoint> decode_checkpoint(const disk::Superblock &super,
 					    const disk::CheckpointHeader &header,
 					    std::span<const std::byte> payload,
-					    uint32_t nr_segments);
+					    uint32_t nr_segments, uint32_t nr_there);
 
 /* The newest checkpoint of the file, from whichever copy is whole. */
 Result<DecodedCheckpoint> load_checkpoint(const StoreFile &file, const disk::Superblock &super,
-					  uint32_t nr_segments);
+					  uint32_t nr_segments, uint32_t nr_there);
 
 /* Whether that copy of the checkpoint can be read and its checksums are right. */
 bool checkpoint_copy_is_whole(const StoreFile &file, const disk::Superblock &super, uint64_t number,

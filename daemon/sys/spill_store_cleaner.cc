@@ -32,12 +32,13 @@ void StoreCleaner::pump()
 	read();
 }
 
-/* As many runs of the victim as fit into the buffer. */
+/* As many runs of the victim as fit into the buffer and into the log. */
 void StoreCleaner::gather(uint32_t victim)
 {
 	const Segment &segment = volume_.segments.at(victim);
-	uint32_t used = 0;
+	uint32_t used = 0, most = static_cast<uint32_t>(volume_.queue->buffer_bytes());
 
+	most = std::min(most, volume_.segments.left_for_moved());
 	runs_.clear();
 	for (uint32_t slot = 0; slot < segment.blocks.size(); slot++) {
 		const BlockEntry &block = segment.blocks[slot];
@@ -47,7 +48,7 @@ void StoreCleaner::gather(uint32_t victim)
 		bool joins = !runs_.empty() && runs_.back().first.slot + runs_.back().nr == slot &&
 			     segment.blocks[slot - 1].extent == block.extent;
 		uint32_t more = extent.block_bytes + (joins ? 0 : 2 * disk::kPage);
-		if (used + more > volume_.queue->buffer_bytes())
+		if (used + more > most)
 			return;
 		if (!joins) {
 			Run run;

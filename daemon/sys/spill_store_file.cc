@@ -5,6 +5,7 @@
 #include "sys/spill_store_disk.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <linux/fs.h>
@@ -38,12 +39,12 @@ pid_t lock_holder(const struct stat &st)
 	return 0;
 }
 
-Result<> reserve(int fd, uint64_t bytes, const std::string &path)
+Result<> reserve_room(int fd, uint64_t size, uint64_t bytes, const std::string &path)
 {
 	if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0)
 		return ok();
 	if (errno == EOPNOTSUPP) {
-		if (ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+		if (bytes <= size || ftruncate(fd, static_cast<off_t>(bytes)) == 0)
 			return ok();
 		return sys_error(path);
 	}
@@ -68,9 +69,13 @@ Result<StoreFile> StoreFile::open(const std::string &path)
 	struct stat st;
 	bool device = stat(path.c_str(), &st) == 0 && S_ISBLK(st.st_mode);
 
-	/* O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is refused.
+	/*
+	 * O_EXCL without O_CREAT: a block device that is mounted or held by the kernel is
+	 * refused. In the place of a drive that is gone no file is made, which would be
+	 * in memory.
 	 */
-	return open_with(path, O_RDWR | O_CLOEXEC | (device ? O_EXCL : O_CREAT));
+	bool make = !device && !path.starts_with("/dev/");
+	return open_with(path, O_RDWR | O_CLOEXEC | (device ? O_EXCL : 0) | (make ? O_CREAT : 0));
 }
 
 Result<StoreFile> StoreFile::open_readonly(const std::string &path)
@@ -145,15 +150,23 @@ Result<> StoreFile::lock()
 	return ok();
 }
 
-Result<> StoreFile::resize(uint64_t cap)
+Result<> StoreFile::reserve(uint64_t bytes)
 {
 	if (device_)
 		return ok();
-	if (size_ > cap && ftruncate(fd_.get(), static_cast<off_t>(cap)) < 0)
-		return sys_error(path_ + ": truncate to the size cap");
-	if (auto done = reserve(fd_.get(), cap, path_); !done)
+	if (auto done = reserve_room(fd_.get(), size_, bytes, path_); !done)
 		return done;
-	size_ = cap;
+	size_ = std::max(size_, bytes);
+	return ok();
+}
+
+Result<> StoreFile::cut(uint64_t bytes)
+{
+	if (device_ || size_ <= bytes)
+		return ok();
+	if (ftruncate(fd_.get(), static_cast<off_t>(bytes)) < 0)
+		return sys_error(path_ + ": truncate to the size cap");
+	size_ = bytes;
 	return ok();
 }
 
@@ -187,6 +200,20 @@ Result<> StoreFile::write(uint64_t offset, std::span<const std::byte> bytes) con
 			return error(EIO, fmt::format("{}: short write at {}", path_, offset));
 		bytes = bytes.subspan(static_cast<size_t>(n));
 		offset += static_cast<uint64_t>(n);
+	}
+	return ok();
+}
+
+Result<> StoreFile::zero(uint64_t from, uint64_t to) const
+{
+	constexpr uint64_t kStep = 1u << 20;
+	AlignedBuffer zeros = aligned_buffer(kStep);
+
+	memset(zeros.get(), 0, kStep);
+	for (; from < to; from += kStep) {
+		auto done = write(from, {zeros.get(), std::min(kStep, to - from)});
+		if (!done)
+			return done;
 	}
 	return ok();
 }

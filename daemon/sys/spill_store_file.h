@@ -39,13 +39,16 @@ public:
 	{
 		return device_ ? std::min(cap, size_) : cap;
 	}
-	/* Makes a regular file as long as cap, and reserves its room. */
-	Result<> resize(uint64_t cap);
+	/* Makes a regular file at least that long, with room on its file system for it. */
+	Result<> reserve(uint64_t bytes);
+	/* Makes a longer one that long. */
+	Result<> cut(uint64_t bytes);
 
 	/* Whole pages; memory and offset page-aligned. Short reads and writes are EIO. */
 	Result<> read(uint64_t offset, std::span<std::byte> bytes) const;
 	Result<> write(uint64_t offset, std::span<const std::byte> bytes) const;
 	Result<> flush() const;
+	Result<> zero(uint64_t from, uint64_t to) const;
 
 	[[nodiscard]] int fd() const { return fd_.get(); }
 	[[nodiscard]] bool is_device() const { return device_; }

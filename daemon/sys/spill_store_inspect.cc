@@ -47,7 +47,8 @@ Result<StoreImage> load_image(const std::string &path)
 	StoreImage image;
 	image.file = std::move(*file);
 	image.super = **super;
-	auto log = recover(image.file, image.super, segments_in(image.file.size(), image.super));
+	uint32_t nr_segments = segments_in(image.file.size(), image.super);
+	auto log = recover(image.file, image.super, nr_segments, nr_segments);
 	if (!log)
 		return log.error().in(path);
 	image.log = std::move(*log);

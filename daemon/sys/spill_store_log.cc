@@ -45,6 +45,16 @@ uint32_t SegmentTable::left_for_blocks() const
 	return segment_bytes_ - segments_[open_[0]].used_bytes;
 }
 
+uint32_t SegmentTable::left_for_moved() const
+{
+	constexpr uint32_t kWorthwhile = 72 << 10;
+	uint32_t left =
+		open_[1] == Location::kNone ? 0 : segment_bytes_ - segments_[open_[1]].used_bytes;
+	bool another = !free_.empty() && !(wiping_ && segments_[free_.front()].unwiped);
+
+	return another && left < kWorthwhile ? segment_bytes_ : left;
+}
+
 void SegmentTable::close_open()
 {
 	for (uint32_t &end : open_)
@@ -123,27 +133,60 @@ void SegmentTable::evacuate(uint64_t arena)
 	}
 }
 
+/* Moving what has hardly any dead blocks frees nothing, unless the segment was closed early. */
+bool SegmentTable::worth_cleaning(const Segment &segment) const
+{
+	return segment.live_bytes <= segment.data_bytes - segment.data_bytes / 8 ||
+	       segment.live_bytes <= segment_bytes_ / 4;
+}
+
 uint32_t SegmentTable::victim() const
 {
-	uint32_t best = Location::kNone;
+	uint32_t best = Location::kNone, evacuated = Location::kNone;
 	uint64_t least = UINT64_MAX;
 
 	for (uint32_t i = 0; i < size(); i++) {
 		const Segment &segment = segments_[i];
 		if (segment.state != Segment::State::Closed || segment.nr_pins)
 			continue;
-		if (segment.evacuate)
-			return i;
-		/* Moving what has hardly any dead blocks frees nothing, unless the segment was
-		 * closed early. */
-		bool worth = segment.live_bytes <= segment.data_bytes - segment.data_bytes / 8 ||
-			     segment.live_bytes <= segment_bytes_ / 4;
-		if (worth && segment.live_bytes < least) {
+		if (segment.evacuate) {
+			evacuated = i;
+		} else if (segment.live_bytes < least && worth_cleaning(segment)) {
 			least = segment.live_bytes;
 			best = i;
 		}
 	}
-	return best;
+	/* Room first, where there is hardly any to move to. */
+	bool tight = nr_free() + nr_freed() <= reserve() && best != Location::kNone;
+	return evacuated != Location::kNone && !tight ? evacuated : best;
+}
+
+void SegmentTable::retire(uint32_t from)
+{
+	auto gone = [from](uint32_t number) { return number >= from; };
+
+	end_ = from;
+	std::erase_if(free_, gone);
+	std::erase_if(freed_, gone);
+	for (uint32_t &end : open_) {
+		if (end != Location::kNone && gone(end))
+			close(end);
+	}
+	for (uint32_t i = from; i < size(); i++) {
+		Segment &segment = segments_[i];
+		if (segment.state != Segment::State::Closed) {
+			segment.state = Segment::State::Retired;
+			continue;
+		}
+		nr_evacuating_ += !segment.evacuate;
+		segment.evacuate = true;
+	}
+}
+
+void SegmentTable::cut()
+{
+	segments_.resize(std::min(size(), end_));
+	end_ = UINT32_MAX;
 }
 
 std::vector<uint32_t> SegmentTable::list_free() const
@@ -231,8 +274,9 @@ void SegmentTable::free_if_empty(uint32_t number)
 	segment.evacuate = false;
 	segment.used_bytes = 0;
 	segment.data_bytes = 0;
-	segment.state = Segment::State::Freed;
-	freed_.push_back(number);
+	segment.state = number < end_ ? Segment::State::Freed : Segment::State::Retired;
+	if (number < end_)
+		freed_.push_back(number);
 }
 
 } // namespace cxlkv

@@ -43,7 +43,7 @@ struct BlockEntry {
 };
 
 struct Segment {
-	enum class State : uint8_t { Free, Open, Closed, Freed };
+	enum class State : uint8_t { Free, Open, Closed, Freed, Retired };
 	State state = State::Free;
 	bool unwiped = false; /* free, but with old contents that must be wiped before it is used */
 	bool evacuate = false; /* what is live in it shall be moved, so that it can be wiped */
@@ -77,6 +77,8 @@ public:
 	/* Bytes left in the open segment of what is written; 0 where another could not follow it.
 	 */
 	[[nodiscard]] uint32_t left_for_blocks() const;
+	/* The most that the cleaner can append now, filling its open segment first. */
+	[[nodiscard]] uint32_t left_for_moved() const;
 	/* The open segments take no more, as after a write error. */
 	void close_open();
 
@@ -92,6 +94,12 @@ public:
 	[[nodiscard]] bool evacuating() const { return nr_evacuating_ > 0; }
 	/* The closed segment that is cheapest to clean, or kNone where none is worth it. */
 	[[nodiscard]] uint32_t victim() const;
+
+	/* Nothing goes into segments from that one on any more, and what is live there shall be
+	 * moved. */
+	void retire(uint32_t from);
+	/* Forgets the retired ones, which must be empty. */
+	void cut();
 
 	/* Segments that the checkpoint now written lists as free: free ones, then freed ones. */
 	[[nodiscard]] std::vector<uint32_t> list_free() const;
@@ -146,6 +154,7 @@ public:
 	[[nodiscard]] uint32_t kept_free() const { return reserve() + std::max(1u, size() / 40); }
 
 private:
+	[[nodiscard]] bool worth_cleaning(const Segment &segment) const;
 	void free_if_empty(uint32_t segment);
 	void close(uint32_t &end);
 
@@ -156,6 +165,7 @@ private:
 	std::deque<uint32_t> free_;
 	std::deque<uint32_t> freed_;
 	uint32_t nr_evacuating_ = 0;
+	uint32_t end_ = UINT32_MAX; /* segments from there on are retired */
 	uint64_t live_bytes_ = 0, nr_extents_ = 0, nr_slots_ = 0;
 };
 

@@ -190,9 +190,9 @@ private:
 } // namespace
 
 Result<Recovered> recover(const StoreFile &file, const disk::Superblock &super,
-			  uint32_t nr_segments)
+			  uint32_t nr_segments, uint32_t nr_there)
 {
-	auto checkpoint = load_checkpoint(file, super, nr_segments);
+	auto checkpoint = load_checkpoint(file, super, nr_segments, nr_there);
 
 	if (!checkpoint)
 		return checkpoint.error();

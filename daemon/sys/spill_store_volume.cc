@@ -45,7 +45,7 @@ Result<> check_place(const disk::Superblock &super, const StoreFile &file, uint6
 						 file.path(), super.file + 1, number + 1));
 	if (set_id && super.set_id != set_id)
 		return error(EINVAL,
-			     file.path() + ": belongs to another store than the first file");
+			     file.path() + ": belongs to another store than the other files");
 	return ok();
 }
 
@@ -63,7 +63,7 @@ Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32
 	if (!found)
 		return found.error();
 	uint64_t cap = options.size_bytes / nr_files / disk::kPage * disk::kPage;
-	uint64_t bytes = file.usable(cap);
+	uint64_t bytes = file.usable(cap), there = file.size();
 	bool fresh = !*found;
 	if (fresh) {
 		auto planned = plan_super(bytes, options.extent_bytes, path);
@@ -97,18 +97,21 @@ Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32
 				"{}: made for extents of at most {} bytes, not {}; remove it or "
 				"lower the extent size",
 				path, super.segment_bytes - 2 * disk::kPage, options.extent_bytes));
-	if (auto sized = file.resize(cap); !sized)
-		return sized;
+	/* shrink() cuts it, once what lies behind the cap is safe. */
+	if (auto reserved = file.reserve(cap); !reserved)
+		return reserved;
 	if (fresh) {
 		if (auto made = format(file, super, bytes); !made)
 			return made;
 	}
-	return recover_log(nr, bytes);
+	cap_bytes_ = cap;
+	cap_segments_ = nr;
+	return recover_log(nr, std::max(nr, segments_in(there, super)), bytes);
 }
 
-Result<> StoreVolume::recover_log(uint32_t nr_segments, uint64_t bytes)
+Result<> StoreVolume::recover_log(uint32_t nr_segments, uint32_t nr_there, uint64_t bytes)
 {
-	auto recovered = recover(file, super, nr_segments);
+	auto recovered = recover(file, super, nr_segments, nr_there);
 
 	if (!recovered && recovered.error().code == EBADMSG) {
 		log_error("{}: {}; all its blocks count as lost", file.path(),
@@ -116,7 +119,7 @@ Result<> StoreVolume::recover_log(uint32_t nr_segments, uint64_t bytes)
 		stats.nr_checksum_failures++;
 		if (auto made = format(file, super, bytes); !made)
 			return made;
-		recovered = recover(file, super, nr_segments);
+		recovered = recover(file, super, nr_segments, nr_there);
 	}
 	if (!recovered)
 		return recovered.error();
@@ -124,7 +127,7 @@ Result<> StoreVolume::recover_log(uint32_t nr_segments, uint64_t bytes)
 	index = std::move(recovered->index);
 	position = recovered->position;
 	if (recovered->nr_cut)
-		log_warning("{}: made smaller, {} blocks behind its new end are lost", file.path(),
+		log_warning("{}: was truncated, {} blocks behind its end are lost", file.path(),
 			    recovered->nr_cut);
 	if (index.size())
 		log_info("{}: {} blocks recovered, {} extents from the log", file.path(),
@@ -176,6 +179,7 @@ void StoreVolume::add_stats(StoreStats &total) const
 	total.read_bytes += stats.read_bytes;
 	total.cleaned_bytes += stats.cleaned_bytes;
 	total.nr_checkpoints += stats.nr_checkpoints;
+	total.nr_evicted += stats.nr_evicted;
 	total.nr_checksum_failures += stats.nr_checksum_failures;
 	total.nr_io_errors += stats.nr_io_errors;
 	total.nr_no_space += stats.nr_no_space;

@@ -41,6 +41,11 @@ public:
 	 */
 	static constexpr uint32_t kInnerBuffers = 4;
 	void start(IoQueue &queue, uint32_t first_inner);
+	/*
+	 * Where the cap was lowered: moves blocks to the front, leaves out the longest
+	 * unwritten ones where not all fit, and cuts the file. Waits for all of it.
+	 */
+	Result<> shrink();
 
 	/* How many of the run's first blocks one extent should hold, so that no segment ends with a
 	 * gap. */
@@ -112,7 +117,12 @@ private:
 	StoreVolume(const StoreOptions &options);
 	Result<> open_file(const std::string &path, uint64_t set_id, uint32_t number,
 			   uint32_t nr_files);
-	Result<> recover_log(uint32_t nr_segments, uint64_t bytes);
+	Result<> recover_log(uint32_t nr_segments, uint32_t nr_there, uint64_t bytes);
+	void evict_oldest(uint64_t live_bytes);
+	bool evict_emptiest();
+	void evict(BlockKey key);
+	Result<> empty_retired();
+	Result<> settle_checkpoint();
 	void finish_write(const BlockRun &run, Location first, int error, const Done &done);
 	void flush_tombstones();
 	[[nodiscard]] bool checkpoint_fits() const;
@@ -137,6 +147,8 @@ private:
 	std::unique_ptr<StoreCleaner> cleaner_;
 	std::unique_ptr<StoreWiper> wiper_;
 	LogLimit limit_;
+	uint64_t cap_bytes_ = 0;    /* of the file */
+	uint32_t cap_segments_ = 0; /* the log may have */
 };
 
 } // namespace cxlkv

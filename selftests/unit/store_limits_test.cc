@@ -29,6 +29,29 @@ protected:
 		}
 		return good;
 	}
+	/* Opens the store in a child that dies in front of that write. */
+	bool killed_before_write(uint32_t number)
+	{
+		pid_t child = fork();
+		if (child == 0) {
+			auto opened =
+				SpillStore::open(options_, [&](std::unique_ptr<BlockIo> below) {
+					auto io =
+						std::make_unique<test::FaultyIo>(std::move(below));
+					io->fault = [&number](const IoRequest &r) {
+						if (r.is_write() && --number == 0)
+							raise(SIGKILL);
+						return std::nullopt;
+					};
+					return io;
+				});
+			_exit(opened ? 0 : 1);
+		}
+		int status = 0;
+		waitpid(child, &status, 0);
+		EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+		return WIFSIGNALED(status);
+	}
 	/* Whether those bytes lie anywhere in the file. */
 	bool in_file(std::span<const std::byte> needle)
 	{
@@ -43,23 +66,67 @@ protected:
 
 } // namespace
 
-TEST_F(StoreLimits, SmallerCapHoldsAfterARestart)
+TEST_F(StoreLimits, SmallerCapKeepsAllThatFits)
 {
 	open();
 	put_all(1, 400, 1);
+	put_all(2, 200, 1);
+	for (uint32_t i = 0; i < 300; i++)
+		store_->drop({1, i});
+	ASSERT_TRUE(store_->sync());
+	/* 300 blocks stay, the last written ones, behind the new end most of them. */
+	options_.size_bytes = 9u << 20;
+	open();
+	EXPECT_LE(std::filesystem::file_size(options_.path), 9u << 20);
+	EXPECT_EQ(count_good(1, 400, 1), 100u);
+	EXPECT_EQ(count_good(2, 200, 1), 200u);
+	EXPECT_EQ(store_->stats().nr_evicted, 0u);
+	open();
+	EXPECT_EQ(count_good(2, 200, 1), 200u) << "where the log says they are now";
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 2), 0);
+	EXPECT_LE(std::filesystem::file_size(options_.path), 9u << 20);
+}
+
+TEST_F(StoreLimits, SmallerCapLeavesOutWhatWasWrittenFirst)
+{
+	open();
+	put_all(1, 200, 1);
+	put_all(2, 400, 1);
 	options_.size_bytes = 8u << 20;
 	open();
 	EXPECT_LE(std::filesystem::file_size(options_.path), 8u << 20);
-	uint32_t good = count_good(1, 400, 1);
-	EXPECT_GT(good, 200u) << "what lies before the new end stays";
-	EXPECT_LT(good, 400u);
+	uint32_t first = count_good(1, 200, 1), second = count_good(2, 400, 1);
+	EXPECT_EQ(first, 0u);
+	EXPECT_GT(second, 250u) << "most of the new size is used";
+	EXPECT_EQ(store_->stats().nr_evicted, 600 - second);
 	open();
-	EXPECT_EQ(count_good(1, 400, 1), good);
+	EXPECT_EQ(count_good(2, 400, 1), second);
+	EXPECT_EQ(count_good(1, 200, 1), 0u) << "what was left out does not come back";
 	for (uint32_t i = 0; i < 100; i++)
-		store_->drop({1, i});
+		store_->drop({2, i});
 	ASSERT_TRUE(store_->sync());
 	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 2), 0);
 	EXPECT_LE(std::filesystem::file_size(options_.path), 8u << 20);
+}
+
+TEST_F(StoreLimits, StartCutOffWhileMakingSmallerLosesNothingMore)
+{
+	open();
+	put_all(1, 600, 1);
+	for (uint32_t i = 0; i < 300; i++)
+		store_->drop({1, i});
+	ASSERT_TRUE(store_->sync());
+	store_.reset();
+	options_.size_bytes = 10u << 20;
+	/* Killed at its 1st write, 2nd write, ... until it gets through. */
+	bool killed = true;
+	for (uint32_t nr = 1; killed; nr++) {
+		killed = killed_before_write(nr);
+		ASSERT_LT(nr, 1000u);
+	}
+	open();
+	EXPECT_EQ(count_good(1, 600, 1), 300u);
+	EXPECT_LE(std::filesystem::file_size(options_.path), 10u << 20);
 }
 
 TEST_F(StoreLimits, LargerCapIsUsed)
@@ -119,22 +186,65 @@ TEST_F(StoreLimits, SeveralFilesShareTheBlocks)
 
 TEST_F(StoreLimits, LostFileCostsOnlyItsBlocks)
 {
+	const std::string first = options_.path, second = options_.path + ".1";
+	options_.more_paths = {second};
+	options_.size_bytes = 32u << 20;
+	for (const std::string &lost : {second, first}) {
+		for (bool replaced : {false, true}) {
+			std::filesystem::remove(first);
+			std::filesystem::remove(second);
+			open();
+			for (uint64_t arena = 1; arena <= 8; arena++)
+				put_all(arena, 16, 1);
+			store_.reset();
+			std::filesystem::remove(lost);
+			/* Something that nobody can open, or a new file in its place. */
+			if (!replaced)
+				std::filesystem::create_symlink(lost, lost);
+			open();
+			uint32_t good = 0;
+			for (uint64_t arena = 1; arena <= 8; arena++)
+				good += count_good(arena, 16, 1);
+			EXPECT_GT(good, 0u) << lost << replaced;
+			EXPECT_LT(good, 8 * 16u) << lost << replaced;
+			EXPECT_EQ(good % 16, 0u) << "each arena here lies in one file";
+			/* New blocks are refused by the lost file, or taken by the new one. */
+			uint32_t nr_taken = 0;
+			for (uint64_t arena = 11; arena <= 18; arena++)
+				nr_taken += driver_->put(arena, 0, 4, kBytes, 1) == 0;
+			EXPECT_EQ(nr_taken == 8, replaced);
+			EXPECT_GT(nr_taken, 0u);
+		}
+	}
+}
+
+TEST_F(StoreLimits, FileThatFailsAtWorkCostsOnlyItsBlocks)
+{
 	options_.more_paths = {options_.path + ".1"};
 	options_.size_bytes = 32u << 20;
 	open();
 	for (uint64_t arena = 1; arena <= 8; arena++)
 		put_all(arena, 16, 1);
-	store_.reset();
-	/* In its place something that can be opened by nobody. */
-	std::filesystem::remove(options_.more_paths[0]);
-	std::filesystem::create_symlink(options_.more_paths[0], options_.more_paths[0]);
-	open();
-	uint32_t good = 0;
-	for (uint64_t arena = 1; arena <= 8; arena++)
-		good += count_good(arena, 16, 1);
+	io_->fault = [](const IoRequest &r) {
+		return r.file == 1 ? std::optional(-ENODEV) : std::nullopt;
+	};
+	uint32_t good = 0, failed = 0;
+	for (uint64_t arena = 1; arena <= 8; arena++) {
+		int read = driver_->check(arena, 0, kBytes, 1);
+		int written = driver_->put(arena, 16, 4, kBytes, 1);
+		EXPECT_TRUE(read == 0 || read == EIO) << read;
+		EXPECT_EQ(written, read) << "both belong to the same file";
+		(read ? failed : good)++;
+	}
 	EXPECT_GT(good, 0u);
-	EXPECT_LT(good, 8 * 16u);
-	EXPECT_EQ(good % 16, 0u) << "each arena here lies in one file";
+	EXPECT_GT(failed, 0u);
+}
+
+TEST_F(StoreLimits, NoFileIsMadeInThePlaceOfADrive)
+{
+	options_.path = "/dev/cxl-kv-no-such-drive";
+	EXPECT_EQ(open_error().code, ENOENT);
+	EXPECT_FALSE(std::filesystem::exists(options_.path));
 }
 
 TEST_F(StoreLimits, SecureDropLeavesNoByteOfTheArena)

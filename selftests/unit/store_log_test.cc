@@ -2,9 +2,10 @@
 /* The log below the store: cleaning, checkpoints, damage, several files, caps and wiping. */
 #include "lib/store_fixture.h"
 
-#include "sys/spill_store_disk.h"
+#include "sys/spill_store_inspect.h"
 
 #include <fcntl.h>
+#include <set>
 
 using namespace cxlkv;
 using cxlkv::test::StoreTest;
@@ -23,17 +24,21 @@ protected:
 	std::map<uint32_t, uint32_t> oracle_;
 	uint32_t generation_ = 0;
 
-	int put(uint32_t first, uint32_t nr)
+	/* Upkeep may need a moment to make room. */
+	int put_when_room(uint64_t arena, uint32_t first, uint32_t nr, uint32_t generation)
 	{
 		int result = 0;
-		generation_++;
-		/* Upkeep may need a moment to make room. */
 		for (int tries = 0; tries < 200; tries++) {
-			result = driver_->put(1, first, nr, kBytes, generation_);
+			result = driver_->put(arena, first, nr, kBytes, generation);
 			if (result != ENOSPC)
 				break;
 			driver_->settle_once();
 		}
+		return result;
+	}
+	int put(uint32_t first, uint32_t nr)
+	{
+		int result = put_when_room(1, first, nr, ++generation_);
 		for (uint32_t i = 0; !result && i < nr; i++)
 			oracle_[first + i] = generation_;
 		return result;
@@ -90,6 +95,67 @@ TEST_F(StoreLogTest, CleaningKeepsEveryBlock)
 	ASSERT_NO_FATAL_FAILURE(expect_oracle(nr_blocks));
 	open();
 	ASSERT_NO_FATAL_FAILURE(expect_oracle(nr_blocks));
+}
+
+/* Arenas that have blocks, dead ones too, in each segment. */
+static std::map<uint32_t, std::set<uint64_t>> arenas_by_segment(const std::string &path)
+{
+	std::map<uint32_t, std::set<uint64_t>> out;
+	auto image = load_image(path);
+	EXPECT_TRUE(image);
+	for (uint32_t i = 0; image && i < image->log.table.size(); i++) {
+		for (const ExtentEntry &extent : image->log.table.at(i).extents)
+			out[i].insert(extent.arena);
+	}
+	return out;
+}
+
+TEST_F(StoreLogTest, WhatIsMovedKeepsApartFromWhatIsWritten)
+{
+	open();
+	uint32_t nr_long = static_cast<uint32_t>(store_->stats().capacity_bytes / 2 / kBytes);
+	/* Arena 1 stays, between blocks of arena 2 that are written over and over. */
+	for (uint32_t i = 0; i + 4 <= nr_long; i += 4) {
+		ASSERT_EQ(put(i, 4), 0);
+		ASSERT_EQ(put_when_room(2, i % 400, 4, 1), 0);
+	}
+	for (uint32_t i = 0; i < 8000; i += 4)
+		ASSERT_EQ(put_when_room(2, i % 400, 4, i), 0);
+	ASSERT_GT(store_->stats().cleaned_bytes, 0u);
+	ASSERT_NO_FATAL_FAILURE(expect_oracle(nr_long / 4 * 4));
+	ASSERT_TRUE(store_->sync());
+	store_.reset();
+	/* It was never written alone: only the cleaner can have put it there. */
+	uint32_t moved = 0;
+	for (auto &[segment, arenas] : arenas_by_segment(options_.path))
+		moved += arenas == std::set<uint64_t>{1};
+	EXPECT_GT(moved, 20u) << "what lives long lies among what does not";
+}
+
+TEST_F(StoreLogTest, SegmentsAreFilledToTheEnd)
+{
+	open();
+	/* Extents of 7 blocks would leave a gap at the end of every segment. */
+	for (uint32_t i = 0; i < 700; i += 7)
+		ASSERT_EQ(put(i, 7), 0);
+	ASSERT_TRUE(store_->sync());
+	store_.reset();
+	uint32_t nr = 0;
+	{
+		auto image = load_image(options_.path);
+		ASSERT_TRUE(image);
+		for (uint32_t i = 0; i < image->log.table.size(); i++) {
+			const Segment &segment = image->log.table.at(i);
+			if (segment.state != Segment::State::Closed)
+				continue;
+			nr++;
+			EXPECT_LT(image->super.segment_bytes - segment.used_bytes,
+				  (64u << 10) + 2 * disk::kPage);
+		}
+	}
+	EXPECT_GT(nr, 20u);
+	open();
+	ASSERT_NO_FATAL_FAILURE(expect_oracle(700));
 }
 
 TEST_F(StoreLogTest, KillAtAnyMomentOfUpkeepLosesNothing)
