@@ -43,6 +43,7 @@ ENGINE_SRC := $(wildcard selftests/engine/*.cc)
 TESTLIB_SRC := $(wildcard selftests/lib/*.cc)
 UNIT_SRC := $(wildcard selftests/unit/*_test.cc)
 NATIVE_SRC := $(wildcard selftests/native/*_test.cc)
+LONG_SRC := $(wildcard selftests/long/*_test.cc)
 VMTEST_SRC := $(wildcard selftests/vm/*/*_test.cc)
 BENCH_SRC := $(wildcard selftests/bench/*_bench.cc)
 
@@ -52,6 +53,7 @@ LIBCLI := $(B)/lib/libcli.a
 LIBCXLKV := $(B)/lib/libcxl_kv.so
 UNIT := $(UNIT_SRC:selftests/%.cc=$(B)/%)
 NATIVE := $(NATIVE_SRC:selftests/%.cc=$(B)/%)
+LONG := $(LONG_SRC:selftests/%.cc=$(B)/%)
 # Programs for the guest, which sees this tree: they need root and the module.
 VMTEST := $(VMTEST_SRC:selftests/vm/%.cc=$(B)/vmtest/%)
 BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
@@ -84,7 +86,7 @@ $(B)/deps-dev.ok: Makefile
 	@mkdir -p $(@D)
 	@selftests/deps -n $(DEPS_DEV)
 	@touch $@
-$(call obj,$(UNIT_SRC) $(NATIVE_SRC) $(VMTEST_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-dev.ok
+$(call obj,$(UNIT_SRC) $(LONG_SRC) $(NATIVE_SRC) $(VMTEST_SRC) $(BENCH_SRC) $(TESTLIB_SRC)): | $(B)/deps-dev.ok
 
 $(B)/obj/%.o: %.cc | $(B)/deps-demo.ok
 	@mkdir -p $(@D)
@@ -148,7 +150,7 @@ $(EXAMPLES): $(B)/examples/%: $(B)/obj/docs/examples/%.o $(LIBCXLKV)
 	$(Q)$(CC) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib'
 
 TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) $(CLI_LIBS) -ljson-c
-$(UNIT): $(B)/unit/%: $(B)/obj/selftests/unit/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
+$(UNIT) $(LONG): $(B)/%: $(B)/obj/selftests/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
@@ -207,6 +209,12 @@ $(B)/fuzz/store_fuzz: $(FUZZ_SRC) $(wildcard daemon/sys/spill_store*.h)
 fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under ASan and UBSan (FUZZ_SECONDS=300)
 	@mkdir -p $(B)/fuzz/corpus
 	$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus
+
+# Programs and scripts that take many minutes, so not part of `make check`.
+CHECK_LONG := $(LONG)
+.PHONY: check-long
+check-long: all $(CHECK_LONG) ## tests that take many minutes each: a full store for 10 minutes (CXL_KV_SOAK_SECONDS=)
+	@selftests/run -t 3600 $(CHECK_LONG)
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)

@@ -120,6 +120,105 @@ TEST_F(StoreDamage, FlippedBytesAnywhere)
 	}
 }
 
+TEST_F(StoreDamage, EightSegmentsFlippedEverywhere)
+{
+	/* The smallest store there is, so that every part of it can be hit. */
+	options_.size_bytes = 8 * 2 * ((128u << 10) + 2 * disk::kPage) + 68 * disk::kPage;
+	ASSERT_TRUE(killed_after([this] {
+		open();
+		for (uint32_t generation = 1; generation <= 3; generation++) {
+			for (uint32_t i = 0; i < 16; i += 4)
+				if (driver_->put(1, i, 4, kBytes, generation))
+					_exit(1);
+		}
+		store_->drop({1, 3});
+		while (store_->nr_in_flight())
+			driver_->settle_once();
+	}));
+	auto clean = image();
+	auto sb = super();
+	ASSERT_EQ(segments_in(clean.size(), sb), 8u);
+	std::mt19937_64 random(2);
+	uint64_t end = 0; /* of what was ever written */
+	for (auto [seq, offset] : extents())
+		end = std::max(end, offset + (128u << 10));
+	/* Some byte of every page with metadata, and of every fourth one behind it. */
+	for (uint64_t page = 0; page < end; page += page < sb.log_offset() ? 4096 : 4 * 4096) {
+		patch(0, clean.data(), clean.size());
+		uint64_t at = page + random() % 4096;
+		for (uint32_t i = 0; i < 3; i++, at = page + random() % 256) {
+			uint8_t byte = static_cast<uint8_t>(clean[at]) ^
+				       static_cast<uint8_t>(1 + random() % 255);
+			patch(at, &byte, 1);
+		}
+		try {
+			open();
+		} catch (const std::runtime_error &) {
+			continue; /* a refused start */
+		}
+		for (uint32_t i = 0; i < 16; i++) {
+			int result = driver_->check(1, i, kBytes, 3);
+			ASSERT_NE(result, EILSEQ) << "page at " << page << ", block " << i;
+			ASSERT_FALSE(result == 0 && i == 3) << "dropped, page at " << page;
+		}
+		store_.reset();
+	}
+}
+
+TEST_F(StoreDamage, BitRotOfTheSameSizeIsAMiss)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 3), 0);
+	store_.reset();
+	auto bytes = image();
+	uint64_t at = extents().begin()->second + disk::kPage + kBytes + 4321;
+	uint8_t flipped = static_cast<uint8_t>(bytes[at]) ^ 0x10;
+	patch(at, &flipped, 1);
+	open();
+	for (uint32_t i = 0; i < 4; i++)
+		EXPECT_EQ(driver_->check(1, i, kBytes, 3), i == 1 ? EBADMSG : 0) << i;
+	EXPECT_EQ(store_->stats().nr_checksum_failures, 1u);
+}
+
+/* What a device may have of a write when its power goes: any pages of it, in any order. */
+TEST_F(StoreDamage, TornWriteIsTheOldRecordOrAMiss)
+{
+	ASSERT_TRUE(killed_after([this] {
+		open();
+		driver_->put(1, 0, 4, kBytes, 2);
+		driver_->put(1, 0, 4, kBytes, 3);
+	}));
+	auto whole = image();
+	uint64_t at = std::prev(extents().end())->second;
+	uint32_t nr_pages = 4 * kBytes / disk::kPage + 2;
+	std::vector<std::byte> zero(disk::kPage);
+	std::mt19937_64 random(3);
+	uint32_t nr_old = 0, nr_missed = 0;
+	for (uint32_t round = 0; round < 60; round++) {
+		patch(0, whole.data(), whole.size());
+		/* A prefix, a suffix, or pages here and there did not get there. */
+		uint32_t cut = 1 + random() % (nr_pages - 1);
+		for (uint32_t page = 0; page < nr_pages; page++) {
+			bool torn = round % 3 == 0   ? page >= cut
+				    : round % 3 == 1 ? page < cut
+						     : random() % 2;
+			if (torn)
+				patch(at + page * disk::kPage, zero.data(), zero.size());
+		}
+		open();
+		for (uint32_t i = 0; i < 4; i++) {
+			int result = driver_->check(1, i, kBytes, 3);
+			if (result == EILSEQ)
+				nr_old += (result = driver_->check(1, i, kBytes, 2)) == 0;
+			ASSERT_NE(result, EILSEQ) << "round " << round;
+			nr_missed += result != 0;
+		}
+		store_.reset();
+	}
+	EXPECT_GT(nr_old, 0u) << "both halves of the frame were lost: it was never written";
+	EXPECT_GT(nr_missed, 0u) << "the frame is there, the block is not";
+}
+
 TEST_F(StoreDamage, DamagedHeaderIsReplacedByItsTrailer)
 {
 	fill_and_kill();

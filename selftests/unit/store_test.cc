@@ -214,6 +214,34 @@ TEST_F(StoreTest, FailedWritesHideNothingAfterAKill)
 		EXPECT_EQ(driver_->check(2, i, kBytes, i), 0) << i;
 }
 
+TEST_F(StoreTest, NextReadIsWithTheDeviceWhileOneIsVerified)
+{
+	options_.queue_depth = 1;
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
+	Bounce first = store_->take_buffer(), second = store_->take_buffer();
+	/* What is spoiled when the second read begins is seen by the checksum of the first. */
+	io_->fault = [&](const IoRequest &request) {
+		if (request.buffer == second.index)
+			first.data[100] ^= std::byte{1};
+		return std::nullopt;
+	};
+	ASSERT_TRUE(store_->read(1, 0, 1, kBytes, first, 1));
+	ASSERT_TRUE(store_->read(1, 1, 1, kBytes, second, 2));
+	std::map<uint64_t, int> results;
+	for (auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+	     results.size() < 2 && std::chrono::steady_clock::now() < end;) {
+		pollfd waiter{store_->event_fd(), POLLIN, 0};
+		poll(&waiter, 1, 100);
+		for (StoreCompletion &one : store_->poll()) {
+			results[one.tag] = one.results[0];
+			store_->give_buffer(one.buffer);
+		}
+	}
+	EXPECT_EQ(results[1], EBADMSG) << "verified before the next read began";
+	EXPECT_EQ(results[2], 0);
+}
+
 TEST_F(StoreTest, ShortReadGivesTheBlocksThatCame)
 {
 	open();
