@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "control.h"
+#include "node_spread.h"
 #include "options.h"
 #include "policy_thread.h"
 #include "reload.h"
@@ -194,8 +195,10 @@ Result<> run(Options options, const ConfigSource &source)
 	Fd signals = block_signals();
 
 	Bandwidths bandwidths(uint64_t{options.mover.max_MBps} * 1000000);
+	NodeSpread spread(*tiers);
 	Mover mover({tiers->hot_nodes, tiers->warm_nodes,
 		     uint64_t{options.mover.max_MBps} * 1000000, MoverOptions{}.max_queued,
+		     [&](bool up, uint64_t bytes) { return spread.next(up, bytes); },
 		     [&](uint64_t bytes, uint64_t ns) {
 			     bandwidths.add(Bandwidths::WarmToHot, bytes, ns);
 		     }});

@@ -106,13 +106,17 @@ std::optional<std::vector<int>> ids_of(const std::string &text)
 	return ids;
 }
 
-std::optional<std::vector<int>> nodes_of(const toml::node &node)
+bool is_auto(const toml::node &node)
+{
+	return node.is_string() && *node.value<std::string>() == "auto";
+}
+
+/* "0,1", [0, 1] or 0: whole numbers from min to max, at least one. */
+std::optional<std::vector<int>> list_of(const toml::node &node, int min, int max)
 {
 	std::vector<int> ids;
 
 	if (auto text = node.value<std::string>(); node.is_string()) {
-		if (*text == "auto")
-			return ids;
 		auto listed = ids_of(*text);
 		if (!listed)
 			return {};
@@ -120,15 +124,30 @@ std::optional<std::vector<int>> nodes_of(const toml::node &node)
 	} else if (auto array = node.as_array()) {
 		for (auto &&item : *array) {
 			auto id = item.is_integer() ? item.value<int64_t>() : std::nullopt;
-			ids.push_back(id && *id >= 0 && *id < 1024 ? static_cast<int>(*id) : -1);
+			ids.push_back(id && *id >= min && *id <= max ? static_cast<int>(*id) : -1);
 		}
-	} else if (auto id = node.as_integer(); id && id->get() >= 0 && id->get() < 1024) {
+	} else if (auto id = node.as_integer(); id && id->get() >= min && id->get() <= max) {
 		ids.push_back(static_cast<int>(id->get()));
 	}
-	std::ranges::sort(ids);
-	bool wrong = ids.empty() || ids.front() < 0 || ids.back() >= 1024 ||
-		     std::ranges::adjacent_find(ids) != ids.end();
+	bool wrong = ids.empty() ||
+		     std::ranges::any_of(ids, [&](int id) { return id < min || id > max; });
 	return wrong ? std::nullopt : std::optional(ids);
+}
+
+std::optional<std::vector<int>> nodes_of(const toml::node &node)
+{
+	if (is_auto(node))
+		return std::vector<int>{};
+	auto ids = list_of(node, 0, 1023);
+	if (!ids)
+		return {};
+	std::ranges::sort(*ids);
+	return std::ranges::adjacent_find(*ids) == ids->end() ? ids : std::nullopt;
+}
+
+std::optional<std::vector<int>> weights_of(const toml::node &node)
+{
+	return is_auto(node) ? std::vector<int>{} : list_of(node, 1, 1000);
 }
 
 /* ---- kinds of keys; field is where an Options has the value ---- */
@@ -231,6 +250,13 @@ template <typename Field> OptionKey nodes(const char *table, Field field)
 			nodes_of);
 }
 
+template <typename Field> OptionKey weights(const char *table, Field field)
+{
+	return make_key(table, "weights",
+			"\"auto\", or a whole number from 1 to 1000 for each node, such as [3, 1]",
+			field, weights_of);
+}
+
 } // namespace
 
 /* Each key stands on one line; clang-format would take four. */
@@ -249,10 +275,12 @@ std::vector<OptionKey> option_keys()
 		number("daemon", "interval_ms", 1, 10000, FIELD(daemon.interval_ms)),
 		limit("hot", FIELD(hot.limit)),
 		nodes("hot", FIELD(hot.nodes)),
+		weights("hot", FIELD(hot.weights)),
 		number("hot", "high_permil", 1, 1000, FIELD(hot.high_permil)),
 		number("hot", "low_permil", 1, 1000, FIELD(hot.low_permil)),
 		limit("warm", FIELD(warm.limit)),
 		nodes("warm", FIELD(warm.nodes)),
+		weights("warm", FIELD(warm.weights)),
 		path("cold", "path", FIELD(cold.path)),
 		paths("cold", "more_paths", FIELD(cold.more_paths)),
 		bytes("cold", "size", kMinStoreBytes, FIELD(cold.size_bytes)),

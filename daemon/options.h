@@ -31,13 +31,15 @@ struct Options {
 	} daemon;
 	struct {
 		SizeSpec limit{0, 250};
-		std::vector<int> nodes; /* empty = auto */
+		std::vector<int> nodes;   /* empty = auto */
+		std::vector<int> weights; /* empty = auto */
 		uint32_t high_permil = 950;
 		uint32_t low_permil = 900;
 	} hot;
 	struct {
 		SizeSpec limit{0, 800};
-		std::vector<int> nodes; /* empty = auto */
+		std::vector<int> nodes;   /* empty = auto */
+		std::vector<int> weights; /* empty = auto */
 	} warm;
 	struct {
 		std::string path = "/var/lib/cxl-kv/spill";

@@ -69,11 +69,32 @@ Result<> check_nodes(const char *tier, const std::vector<int> &nodes,
 	return ok();
 }
 
+/* The kernel's, since 6.9; else all the same. */
+Result<std::vector<uint32_t>> weights_of(const char *tier, const std::vector<int> &given,
+					 const std::vector<int> &nodes)
+{
+	std::vector<uint32_t> weights(given.begin(), given.end());
+
+	if (!given.empty() && given.size() != nodes.size())
+		return error(EINVAL,
+			     fmt::format("{}.weights has {} entries for {} nodes: {}", tier,
+					 given.size(), nodes.size(), fmt::join(nodes, ", ")));
+	for (size_t i = weights.size(); i < nodes.size(); i++) {
+		std::string line = read_line(fmt::format(
+			"/sys/kernel/mm/mempolicy/weighted_interleave/node{}", nodes[i]));
+		int weight = line.empty() ? 1 : atoi(line.c_str());
+		weights.push_back(static_cast<uint32_t>(std::clamp(weight, 1, 1000)));
+	}
+	return weights;
+}
+
 } // namespace
 
 Result<Tiers> resolve_tiers(const Options &options)
 {
-	Tiers tiers{options.hot.nodes, options.warm.nodes, 0, 0};
+	Tiers tiers;
+	tiers.hot_nodes = options.hot.nodes;
+	tiers.warm_nodes = options.warm.nodes;
 	std::vector<int> memory = sysfs_nodes("has_memory"), cpus = sysfs_nodes("has_cpu");
 
 	if (memory.empty()) /* a kernel without NUMA */
@@ -94,6 +115,12 @@ Result<Tiers> resolve_tiers(const Options &options)
 	}
 	if (tiers.hot_nodes.empty())
 		return error(EINVAL, "no node is left for the hot tier; set hot.nodes");
+	auto hot_weights = weights_of("hot", options.hot.weights, tiers.hot_nodes);
+	auto warm_weights = weights_of("warm", options.warm.weights, tiers.warm_nodes);
+	if (!hot_weights || !warm_weights)
+		return (hot_weights ? warm_weights : hot_weights).error();
+	tiers.hot_weights = *hot_weights;
+	tiers.warm_weights = *warm_weights;
 	tiers.hot_limit_bytes = limit_of(options.hot.limit, node_bytes(tiers.hot_nodes));
 	if (!tiers.warm_nodes.empty())
 		tiers.warm_limit_bytes = limit_of(options.warm.limit, node_bytes(tiers.warm_nodes));

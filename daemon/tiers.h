@@ -12,12 +12,15 @@ namespace cxlkv {
 /* What the tiers came to on this machine. */
 struct Tiers {
 	std::vector<int> hot_nodes, warm_nodes;
+	std::vector<uint32_t> hot_weights, warm_weights; /* one a node */
 	uint64_t hot_limit_bytes = 0, warm_limit_bytes = 0;
 };
 
 /*
- * "auto": nodes with CPUs are hot, online memory-only nodes are warm. Errors
- * where a named node has no memory, or where a tier is smaller than one block.
+ * "auto": nodes with CPUs are hot, online memory-only nodes are warm; weights are
+ * those of the kernel's weighted interleave, so that moves spread as new pages do.
+ * Errors where a named node has no memory, where a tier is smaller than one block,
+ * or where weights and nodes differ in number.
  */
 Result<Tiers> resolve_tiers(const Options &options);
 

@@ -3,7 +3,7 @@
  * Options of the policy. Each with unit and range:
  *
  * preset                 adaptive | paper
- * alpha                  weight of a new score, (0, 1]
+ * alpha                  weight of a new score, 0.0001..1
  * access_mass            attention mass of a block from which it counts as accessed, 0..1
  * decay_steps            steps, 1..1e9
  * anchor_blocks          blocks, 0..1024
@@ -14,7 +14,7 @@
  * promote_score          0..1, above demote_score
  * demote_score           0..1
  * min_residency_ms       ms, 0..16000
- * max_extent_bytes       bytes, 4096..64 MiB
+ * max_extent_bytes       bytes, 4096..2 MiB, an extent of the store
  */
 #include "core/policy.h"
 
@@ -45,7 +45,7 @@ std::string check_options(const PolicyOptions &o)
 	if (o.preset != "adaptive" && o.preset != "paper")
 		return "preset is \"" + o.preset + "\", allowed adaptive, paper";
 	const Range ranges[] = {
-		{"alpha", o.alpha, 1e-6, 1},
+		{"alpha", o.alpha, 1e-4, 1},
 		{"access_mass", o.access_mass, 0, 1},
 		{"decay_steps", o.decay_steps, 1, 1e9},
 		{"anchor_blocks", double(o.anchor_blocks), 0, 1024},
@@ -56,7 +56,7 @@ std::string check_options(const PolicyOptions &o)
 		{"promote_score", o.promote_score, 0, 1},
 		{"demote_score", o.demote_score, 0, 1},
 		{"min_residency_ms", double(o.min_residency_ms), 0, 16000},
-		{"max_extent_bytes", double(o.max_extent_bytes), 4096, 64 << 20},
+		{"max_extent_bytes", double(o.max_extent_bytes), 4096, 2 << 20},
 	};
 	for (const Range &range : ranges)
 		if (!(range.value >= range.low &&

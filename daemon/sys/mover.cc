@@ -108,22 +108,11 @@ void Mover::run()
 	queue_.clear();
 }
 
-/* The node of the tier with the most free memory: spreads by what is there, never picks a full one
- * first. */
-int Mover::pick_node(const std::vector<int> &nodes) const
+int Mover::target(bool up, uint64_t bytes) const
 {
-	int best = nodes[0];
-	long long most = -1;
-
-	for (int node : nodes) {
-		long long free = 0;
-		numa_node_size64(node, &free);
-		if (free > most) {
-			most = free;
-			best = node;
-		}
-	}
-	return best;
+	if (options_.target)
+		return options_.target(up, bytes);
+	return (up ? options_.hot_nodes : options_.warm_nodes)[0];
 }
 
 /* Sleeps until the bytes moved before are paid for; the limit holds over any second. Before blocks
@@ -174,7 +163,7 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 		return;
 	charge(uint64_t{block_bytes} * batch.blocks.size());
 	const uint64_t begin = now_ns(), before = counters.bytes;
-	move_batch(batch, pick_node(up ? options_.hot_nodes : options_.warm_nodes), counters);
+	move_batch(batch, target(up, uint64_t{block_bytes} * batch.blocks.size()), counters);
 	if (up)
 		promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
 	if (up && options_.on_promoted)

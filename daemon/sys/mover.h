@@ -24,10 +24,11 @@
 namespace cxlkv {
 
 struct MoverOptions {
-	std::vector<int> hot_nodes,
-		warm_nodes; /* targets; several are used in turn, by free memory */
+	std::vector<int> hot_nodes, warm_nodes;
 	uint64_t max_bytes_per_s = 1000 * 1000 * 1000ull;
 	uint32_t max_queued = 256; /* orders */
+	/* The node of hot (up) or warm for so many bytes; the first where it is empty. */
+	std::function<int(bool up, uint64_t bytes)> target = {};
 	/* Bytes that went up, and the time of the call that moved them; may be empty. */
 	std::function<void(uint64_t bytes, uint64_t ns)> on_promoted = {};
 };
@@ -76,7 +77,7 @@ private:
 	void move_batch(Batch &batch, int node, MoveCounters &counters);
 	void wait_for_budget();
 	void charge(uint64_t bytes);
-	[[nodiscard]] int pick_node(const std::vector<int> &nodes) const;
+	[[nodiscard]] int target(bool up, uint64_t bytes) const;
 
 	const MoverOptions options_;
 	std::atomic<uint64_t> max_bytes_per_s_;
