@@ -21,6 +21,9 @@ namespace cxlkv {
 
 namespace {
 
+/* The kernel takes a ring apart some time after its process has ended. */
+constexpr auto kRingTeardown = std::chrono::seconds(5);
+
 /* Process that holds a flock on the inode, from /proc/locks; 0 where that does not say. */
 pid_t lock_holder(const struct stat &st)
 {
@@ -75,7 +78,17 @@ Result<StoreFile> StoreFile::open(const std::string &path)
 	 * in memory.
 	 */
 	bool make = !device && !path.starts_with("/dev/");
-	return open_with(path, O_RDWR | O_CLOEXEC | (device ? O_EXCL : 0) | (make ? O_CREAT : 0));
+	int flags = O_RDWR | O_CLOEXEC | (device ? O_EXCL : 0) | (make ? O_CREAT : 0);
+	/* As for the lock: a device is claimed until the ring of a killed process is gone. */
+	auto deadline = std::chrono::steady_clock::now() + kRingTeardown;
+	for (;;) {
+		auto file = open_with(path, flags);
+		if (file || !device || file.error().code != EBUSY)
+			return file;
+		if (std::chrono::steady_clock::now() > deadline)
+			return error(EBUSY, path + ": mounted, or in use by another process");
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	}
 }
 
 Result<StoreFile> StoreFile::open_readonly(const std::string &path)
@@ -128,7 +141,7 @@ StoreFile::~StoreFile()
  */
 Result<> StoreFile::lock()
 {
-	auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+	auto deadline = std::chrono::steady_clock::now() + kRingTeardown;
 	struct stat st;
 
 	if (fstat(fd_.get(), &st) < 0)
