@@ -17,6 +17,10 @@ namespace {
 struct Job {
 	StoreCompletion completion;
 	uint32_t nr_parts = 0;
+	/* What the trailer of a first part lies on while it is written: the caller gets its bytes
+	 * back. */
+	std::vector<std::byte> covered;
+	std::byte *covered_at = nullptr;
 };
 
 /* Blocks of so many in a row belong to the same file. */
@@ -83,6 +87,8 @@ struct SpillStore::Impl {
 	void finish_part(const std::shared_ptr<Job> &job)
 	{
 		if (--job->nr_parts == 0) {
+			if (job->covered_at)
+				memcpy(job->covered_at, job->covered.data(), job->covered.size());
 			completions.push_back(std::move(job->completion));
 			queue->wake();
 		}
@@ -230,6 +236,10 @@ Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t
 	if (rest.data)
 		memcpy(rest.data, buffer.data + size_t{together} * block_bytes,
 		       size_t{nr - together} * block_bytes);
+	if (together < nr) {
+		job->covered_at = buffer.data + size_t{together} * block_bytes;
+		job->covered.assign(job->covered_at, job->covered_at + disk::kPage);
+	}
 	if (auto queued = s.write_part(job, run, buffer, 0, together); !queued) {
 		if (rest.data)
 			s.queue->give(rest);
