@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "core/types.h"
+#include "sys/cold_format.h"
 
 #include <atomic>
 #include <cstdint>
@@ -122,6 +123,13 @@ public:
 	Bytes bytes; /* kept by set_where() */
 
 	std::atomic<uint64_t> nr_hints{0}, nr_bad_hints{0};
+
+	/* What its blocks are written to the store as from now on. Where that does not fit the
+	 * geometry, as they are. */
+	std::atomic<ColdFormat> cold_format{ColdFormat::Raw};
+	HeadErrors head_errors{geometry.nr_heads()};
+	std::atomic<uint64_t> nr_encoded{0};     /* blocks spilled in such a format */
+	std::atomic<uint64_t> nr_not_encoded{0}; /* and those that had to be spilled as they are */
 
 private:
 	static constexpr uint8_t busy_bit = 0x80;

@@ -75,10 +75,13 @@ struct FaultStats {
 	uint64_t nr_faults_missing = 0, nr_faults_wp = 0, nr_faults_minor = 0;
 	uint64_t nr_spilled = 0, spilled_bytes = 0; /* blocks */
 	uint64_t nr_spilled_clean = 0; /* of these, without a write: the store had the bytes */
+	uint64_t nr_encoded = 0, encoded_bytes = 0; /* of these, in a lossy format, and its bytes */
+	uint64_t nr_not_encoded = 0; /* spilled as they are, as the format could not hold them */
 	uint64_t nr_spill_aborted = 0, nr_spill_failed = 0, nr_spill_refused = 0;
 	uint64_t nr_restored = 0, restored_bytes = 0;
 	uint64_t nr_demand_restored = 0; /* of these, by a fault */
 	uint64_t nr_lost = 0;            /* blocks that could not be restored: counted misses */
+	uint64_t nr_unknown_format = 0;  /* of these, in a format this version does not have */
 	uint64_t nr_made = 0, nr_dropped = 0;
 	uint64_t nr_no_room = 0;                         /* requests that ended EBUSY */
 	uint64_t wanted_bytes = 0;                       /* room that waiting requests need now */

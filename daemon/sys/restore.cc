@@ -9,7 +9,8 @@
 namespace cxlkv {
 
 Restorer::Restorer(SpillStore &store, Ledger &ledger, const FaultServerOptions &options)
-    : store_(store), ledger_(ledger), options_(options)
+    : store_(store), ledger_(ledger), options_(options),
+      staging_(aligned_buffer(options.extent_bytes))
 {
 }
 
@@ -169,25 +170,52 @@ void Restorer::complete(StoreCompletion &&completion)
 	run.served->nr_in_flight--;
 	reading_bytes_ -= uint64_t{run.nr} * run.served->block_bytes();
 
+	auto raw = [&](uint32_t i) {
+		return i < run.nr && !completion.results[i] && !completion.blocks[i].format;
+	};
 	for (uint32_t i = 0; i < run.nr;) {
-		if (completion.results[i]) {
-			lose(*run.served, run.first + i++);
-			continue;
-		}
-		uint32_t nr = 1;
-		while (i + nr < run.nr && !completion.results[i + nr])
+		uint32_t nr = 0;
+		while (raw(i + nr))
 			nr++;
-		put_in_place(read, run.first + i, nr);
-		i += nr;
+		const std::byte *from = read.buffer.data + run.served->arena().offset(i);
+		if (!nr) {
+			nr = decode(read, completion, i);
+			from = staging_.get();
+		}
+		if (nr)
+			put_in_place(read, run.first + i, nr, from);
+		else
+			lose(*run.served, run.first + i);
+		i += std::max(nr, 1u);
 	}
 	store_.give_buffer(read.buffer);
 }
 
-/* Verified bytes for adjacent blocks are in the buffer. */
-void Restorer::put_in_place(Read &read, uint32_t first, uint32_t nr)
+/* Decodes adjacent blocks, from the i-th on; returns how many. */
+uint32_t Restorer::decode(const Read &read, const StoreCompletion &completion, uint32_t i)
 {
 	ServedArena &served = *read.run.served;
-	const std::byte *from = read.buffer.data + served.arena().offset(first - read.run.first);
+	uint32_t nr = 0;
+
+	for (; i + nr < read.run.nr && !completion.results[i + nr]; nr++) {
+		const StoredBlock &block = completion.blocks[i + nr];
+		if (!block.format)
+			break;
+		if (!served.codec().decode(static_cast<ColdFormat>(block.format),
+					   {read.buffer.data + block.at, block.bytes},
+					   staging_.get() + served.arena().offset(nr))) {
+			if (!nr)
+				ledger_.stats.nr_unknown_format++;
+			break;
+		}
+	}
+	return nr;
+}
+
+/* Verified bytes for adjacent blocks. */
+void Restorer::put_in_place(Read &read, uint32_t first, uint32_t nr, const std::byte *from)
+{
+	ServedArena &served = *read.run.served;
 
 	int err = copy_in(served, first, nr, from);
 	if (err == ENOMEM) {

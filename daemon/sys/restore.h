@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "sys/served_arena.h"
+#include "sys/spill_store_file.h"
 
 #include <deque>
 #include <unordered_map>
@@ -61,7 +62,8 @@ private:
 	Run next_run(Run &from) const;
 	Run widen(Run run) const;
 	void start(Run run, Bounce buffer);
-	void put_in_place(Read &read, uint32_t first, uint32_t nr);
+	void put_in_place(Read &read, uint32_t first, uint32_t nr, const std::byte *from);
+	uint32_t decode(const Read &read, const StoreCompletion &completion, uint32_t i);
 	int copy_in(ServedArena &served, uint32_t first, uint32_t nr, const std::byte *from);
 	void back_off(Run run);
 	void retry_due();
@@ -74,6 +76,7 @@ private:
 	uint64_t retry_at_ns_ = 0;
 	std::unordered_map<uint64_t, Read> reads_; /* by the store's tag */
 	uint64_t next_tag_ = 1, reading_bytes_ = 0;
+	AlignedBuffer staging_; /* decoded blocks */
 	LogLimit complaint_;
 };
 

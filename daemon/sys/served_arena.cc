@@ -67,7 +67,7 @@ Where where_of(BlockState state, Where now, Where placement)
 } // namespace
 
 ServedArena::ServedArena(std::shared_ptr<Arena> arena, Ledger &ledger)
-    : arena_(std::move(arena)), ledger_(ledger),
+    : arena_(std::move(arena)), codec_(arena_->geometry), ledger_(ledger),
       states_(arena_->geometry.nr_blocks(), BlockState::Empty), left_ms_(states_.size())
 {
 }

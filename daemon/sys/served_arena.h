@@ -38,6 +38,7 @@ public:
 	ServedArena &operator=(const ServedArena &) = delete;
 
 	[[nodiscard]] Arena &arena() const { return *arena_; }
+	[[nodiscard]] BlockCodec &codec() { return codec_; }
 	[[nodiscard]] uint64_t key() const { return arena_->options.key; }
 	[[nodiscard]] uint32_t block_bytes() const { return arena_->geometry.block_bytes; }
 	[[nodiscard]] uint32_t nr_blocks() const { return static_cast<uint32_t>(states_.size()); }
@@ -97,6 +98,7 @@ private:
 	int noted(int err);
 
 	std::shared_ptr<Arena> arena_;
+	BlockCodec codec_;
 	Ledger &ledger_;
 	std::vector<BlockState> states_;
 	std::vector<uint32_t> left_ms_; /* CLOCK_MONOTONIC: 49 days, then one gap is wrong */

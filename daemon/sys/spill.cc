@@ -9,18 +9,26 @@
 
 #include "sys/buffers.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace cxlkv {
 
 Spiller::Spiller(SpillStore &store, Ledger &ledger, const FaultServerOptions &options,
 		 std::function<void(ServedArena &)> drain, std::function<void(JobPtr)> on_done)
     : store_(store), ledger_(ledger), options_(options), drain_(std::move(drain)),
-      on_done_(std::move(on_done))
+      on_done_(std::move(on_done)), staging_(aligned_buffer(options.extent_bytes))
 {
 }
 
 bool Spiller::pump()
 {
 	for (uint32_t i = 0; i < max_starts; i++) {
+		if (!rests_.empty() && in_flight_.size() < options_.max_spills) {
+			if (!start_rest())
+				return false;
+			continue;
+		}
 		if (queue_.empty() || in_flight_.size() >= options_.max_spills)
 			return false;
 		JobPtr job = queue_.front();
@@ -81,7 +89,9 @@ bool Spiller::claim_run(Spill &spill)
 
 void Spiller::start(const JobPtr &job, Bounce buffer)
 {
-	Spill spill{.job = job, .first = 0, .nr = 0, .buffer = buffer, .clean = false};
+	Spill spill;
+	spill.job = job;
+	spill.buffer = buffer;
 
 	if (job->served->gone() || job->served->leaving) {
 		job->fail(ESRCH, job->at_end() ? 0 : job->block());
@@ -92,18 +102,88 @@ void Spiller::start(const JobPtr &job, Bounce buffer)
 		return;
 	}
 	job->nr_open++;
+	spill.since_ns = now_ns();
+	int err = job->served->protect(spill.first, spill.nr);
+	give_up_leased(spill);
+	if (err) {
+		job->fail(err == ENOENT ? ESRCH : err, spill.first);
+		abort_all(spill, ledger_.stats.nr_spill_failed);
+		end(spill);
+		return;
+	}
 	copy_and_write(std::move(spill));
+}
+
+/* False: no buffer, until a completion. */
+bool Spiller::start_rest()
+{
+	Bounce buffer = take_spare_buffer(store_);
+	if (!buffer.data)
+		return false;
+	Spill spill = std::move(rests_.front());
+	rests_.pop_front();
+	spill.buffer = buffer;
+	copy_and_write(std::move(spill));
+	return true;
+}
+
+/* The blocks from nr on become a spill of their own. */
+void Spiller::cut(Spill &spill, uint32_t nr)
+{
+	if (nr == spill.nr)
+		return;
+	Spill rest;
+	rest.job = spill.job;
+	rest.first = spill.first + nr;
+	rest.nr = spill.nr - nr;
+	rest.since_ns = spill.since_ns;
+	rest.job->nr_open++;
+	spill.nr = nr;
+	rests_.push_back(std::move(rest));
+}
+
+/* Into the buffer, as the bytes will be stored; may cut the spill short. */
+int Spiller::copy_out(Spill &spill)
+{
+	ServedArena &served = spill.served();
+	ColdFormat format = served.arena().cold_format;
+
+	if (spill.clean || !served.codec().stored_bytes(format))
+		return served.read_out(spill.first, spill.nr, spill.buffer.data);
+	int err = served.read_out(spill.first, spill.nr, staging_.get());
+	if (!err)
+		encode(spill, format);
+	return err;
+}
+
+/* As many blocks as can be encoded, or else the first one as it is. */
+void Spiller::encode(Spill &spill, ColdFormat format)
+{
+	ServedArena &served = spill.served();
+	uint32_t bytes = served.codec().stored_bytes(format), nr = 0;
+	codec::ErrorStats error;
+
+	while (nr < spill.nr &&
+	       served.codec().encode(format, staging_.get() + served.arena().offset(nr),
+				     spill.buffer.data + size_t{nr} * bytes, error)) {
+		spill.errors.push_back(error);
+		nr++;
+	}
+	if (nr) {
+		spill.format = format;
+	} else {
+		memcpy(spill.buffer.data, staging_.get(), served.block_bytes());
+		served.arena().nr_not_encoded++;
+		ledger_.stats.nr_not_encoded++;
+	}
+	cut(spill, std::max(nr, 1u));
 }
 
 void Spiller::copy_and_write(Spill spill)
 {
 	ServedArena &served = spill.served();
 
-	spill.since_ns = now_ns();
-	int err = served.protect(spill.first, spill.nr);
-	give_up_leased(spill);
-	if (!err)
-		err = served.read_out(spill.first, spill.nr, spill.buffer.data);
+	int err = copy_out(spill);
 	if (err) {
 		spill.job->fail(err == ENOENT ? ESRCH : err, spill.first);
 		abort_all(spill, ledger_.stats.nr_spill_failed);
@@ -116,8 +196,10 @@ void Spiller::copy_and_write(Spill spill)
 		return;
 	}
 	uint64_t tag = next_tag_++;
-	auto written = store_.write(served.key(), spill.first, spill.nr, served.block_bytes(),
-				    ++generation_, spill.buffer, tag);
+	uint32_t bytes = spill.format == ColdFormat::Raw ? served.block_bytes()
+							 : served.codec().stored_bytes(spill.format);
+	auto written = store_.write(served.key(), spill.first, spill.nr, bytes, ++generation_,
+				    spill.buffer, tag, static_cast<uint32_t>(spill.format));
 	if (!written) {
 		spill.job->fail(written.error().code, spill.first);
 		abort_all(spill, ledger_.stats.nr_spill_failed);
@@ -222,6 +304,13 @@ void Spiller::left_memory(Spill &spill, uint32_t first, uint32_t nr)
 		if (!spill.clean)
 			store_.commit({served.key(), block});
 		served.set_state(block, BlockState::Cold);
+		if (spill.format == ColdFormat::Raw)
+			continue;
+		served.arena().head_errors.add(served.arena().geometry.head_of(block),
+					       spill.errors[block - spill.first]);
+		served.arena().nr_encoded++;
+		ledger_.stats.nr_encoded++;
+		ledger_.stats.encoded_bytes += served.codec().stored_bytes(spill.format);
 	}
 	/* Clears the markers that protection left, and wakes late writers: they fault again on the
 	 * hole. */
@@ -239,14 +328,27 @@ void Spiller::put_back(Spill &spill, uint32_t block)
 
 	/* Where that fails too, the store has the bytes, and a restore writes over the pages that
 	 * stayed. */
-	if (served.overwrite(block, 1,
-			     spill.buffer.data + served.arena().offset(block - spill.first))) {
+	if (served.overwrite(block, 1, raw_bytes(spill, block))) {
 		left_memory(spill, block, 1);
 		return;
 	}
 	spill.job->fail(EIO, block);
 	ledger_.stats.nr_spill_failed++;
 	make_writable(served, block);
+}
+
+/* What a restore would give, as the pages are gone. */
+const std::byte *Spiller::raw_bytes(const Spill &spill, uint32_t block)
+{
+	ServedArena &served = spill.served();
+	uint32_t i = block - spill.first;
+
+	if (spill.format == ColdFormat::Raw)
+		return spill.buffer.data + served.arena().offset(i);
+	uint32_t bytes = served.codec().stored_bytes(spill.format);
+	served.codec().decode(spill.format, {spill.buffer.data + size_t{i} * bytes, bytes},
+			      staging_.get());
+	return staging_.get();
 }
 
 /* A lease was taken, or an event already gave the block up. */
@@ -295,7 +397,8 @@ void Spiller::end(Spill &spill)
 		}
 		served.arena().clear_busy(block);
 	}
-	store_.give_buffer(spill.buffer);
+	if (spill.buffer.data)
+		store_.give_buffer(spill.buffer);
 	release(spill.job);
 }
 
@@ -309,6 +412,14 @@ void Spiller::cancel(const ServedArena *served, int error)
 		job->extent = job->request.extents.size();
 		if (!job->nr_open)
 			on_done_(job);
+		return true;
+	});
+	std::erase_if(rests_, [&](Spill &spill) {
+		if (served && &spill.served() != served)
+			return false;
+		spill.job->fail(error, spill.first);
+		abort_all(spill, ledger_.stats.nr_spill_aborted);
+		end(spill);
 		return true;
 	});
 	for (auto &[tag, spill] : in_flight_)

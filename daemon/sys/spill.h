@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "sys/job.h"
+#include "sys/spill_store_file.h"
 
 #include <deque>
 #include <functional>
@@ -43,6 +44,8 @@ private:
 		Bounce buffer;
 		uint64_t since_ns = 0;
 		bool clean = false; /* the store has these bytes: nothing is written */
+		ColdFormat format = ColdFormat::Raw;   /* of the buffer's bytes */
+		std::vector<codec::ErrorStats> errors; /* of each block, where it is not raw */
 
 		[[nodiscard]] ServedArena &served() const { return *job->served; }
 	};
@@ -50,8 +53,13 @@ private:
 
 	bool claim_run(Spill &spill);
 	void start(const JobPtr &job, Bounce buffer);
+	bool start_rest();
 	void copy_and_write(Spill spill);
 	void give_up_leased(Spill &spill);
+	int copy_out(Spill &spill);
+	void encode(Spill &spill, ColdFormat format);
+	void cut(Spill &spill, uint32_t nr);
+	const std::byte *raw_bytes(const Spill &spill, uint32_t block);
 	void punch(Spill &spill);
 	uint32_t punch_run(Spill &spill, uint32_t first, uint32_t nr);
 	void left_memory(Spill &spill, uint32_t first, uint32_t nr);
@@ -67,6 +75,8 @@ private:
 	std::function<void(ServedArena &)> drain_;
 	std::function<void(JobPtr)> on_done_;
 	std::deque<JobPtr> queue_;
+	std::deque<Spill> rests_; /* claimed and protected, but without a buffer */
+	AlignedBuffer staging_;   /* blocks that are being encoded or decoded */
 	std::unordered_map<uint64_t, Spill> in_flight_; /* by the store's tag */
 	uint64_t next_tag_ = 1;
 	uint32_t generation_ = 0;

@@ -186,7 +186,9 @@ Result<> SpillStore::Impl::write_part(const std::shared_ptr<Job> &job, BlockRun 
 		return error(EIO, "the file that these blocks belong to could not be opened");
 	auto queued = volume->write(
 		run, buffer.index,
-		[job, from](uint32_t i, int error) { job->completion.results[from + i] = error; },
+		[job, from](uint32_t i, int error, StoredBlock) {
+			job->completion.results[from + i] = error;
+		},
 		[this, job, buffer] {
 			if (buffer.index != job->completion.buffer.index)
 				queue->give(buffer);
@@ -207,10 +209,10 @@ void SpillStore::give_buffer(Bounce buffer)
 }
 
 Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
-			   uint32_t generation, Bounce buffer, uint64_t tag)
+			   uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format)
 {
 	Impl &s = *impl_;
-	BlockRun run{arena, first, nr, block_bytes, generation};
+	BlockRun run{arena, first, nr, block_bytes, generation, format};
 
 	if (auto checked = s.check_request(run, buffer); !checked)
 		return checked;
@@ -219,7 +221,7 @@ Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t
 		return error(EAGAIN, "over the write rate");
 	}
 	auto job = std::make_shared<Job>();
-	job->completion = {tag, true, buffer, std::vector<int>(nr, EIO)};
+	job->completion = {tag, true, buffer, std::vector<int>(nr, EIO), {}};
 	job->nr_parts = 1; /* this function */
 	uint32_t together = s.blocks_together({arena, first}, nr);
 	bool other_file = together < nr;
@@ -265,9 +267,10 @@ Result<> SpillStore::read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t 
 	Impl &s = *impl_;
 	auto job = std::make_shared<Job>();
 
-	if (auto checked = s.check_request({arena, first, nr, block_bytes, 0}, buffer); !checked)
+	if (auto checked = s.check_request({arena, first, nr, block_bytes}, buffer); !checked)
 		return checked;
-	job->completion = {tag, false, buffer, std::vector<int>(nr, EIO)};
+	job->completion = {tag, false, buffer, std::vector<int>(nr, EIO),
+			   std::vector<StoredBlock>(nr)};
 	job->nr_parts = 1; /* this function */
 	for (uint32_t i = 0; i < nr;) {
 		BlockKey key{arena, first + i};
@@ -275,10 +278,13 @@ Result<> SpillStore::read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t 
 		auto &volume = s.volumes[s.volume_of(key)];
 		if (volume)
 			job->nr_parts += volume->read(
-				{arena, key.block, part, block_bytes, 0}, buffer.index,
+				{arena, key.block, part, block_bytes}, buffer.index,
 				buffer.data + size_t{i} * block_bytes,
-				[job, i](uint32_t n, int error) {
+				[job, i, at = i * block_bytes](uint32_t n, int error,
+							       StoredBlock stored) {
+					stored.at += at;
 					job->completion.results[i + n] = error;
+					job->completion.blocks[i + n] = stored;
 				},
 				[&s, job] { s.finish_part(job); });
 		i += part;

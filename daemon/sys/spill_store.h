@@ -54,14 +54,22 @@ struct Bounce {
 	uint32_t index = 0;
 };
 
+/* A block as a read found it. */
+struct StoredBlock {
+	uint32_t at = 0; /* in the buffer */
+	uint32_t bytes = 0;
+	uint32_t format = 0; /* as it was given to write() */
+};
+
 struct StoreCompletion {
 	uint64_t tag = 0;
 	bool write = false;
 	Bounce buffer;
 	/* For each block of the request, in order: 0, or EIO (device), EBADMSG (failed
-	 * verification), ENOENT (no record), ENOSPC. A read's good blocks are in the buffer at i *
-	 * block_bytes. */
+	 * verification), ENOENT (no record), ENOSPC. */
 	std::vector<int> results;
+	/* Of a read, the good blocks. Of format 0 they are in the buffer at i * block_bytes. */
+	std::vector<StoredBlock> blocks;
 };
 
 struct StoreStats {
@@ -99,11 +107,16 @@ public:
 	 * commit(), which the caller calls when the block has really left memory;
 	 * abandon() frees them; until then the caller must still have the bytes. At
 	 * once, and nothing is written: ENOSPC no room, EAGAIN over the write rate, EIO
-	 * the device fails or its file could not be opened.
+	 * the device fails or its file could not be opened. format is kept with the
+	 * records and means nothing to the store, but that blocks of another than 0 may
+	 * be of any size.
 	 */
 	Result<> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
-		       uint32_t generation, Bounce buffer, uint64_t tag);
-	/* Read nr adjacent blocks into the buffer; one I/O where they are adjacent on the device.
+		       uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format = 0);
+	/*
+	 * Read nr adjacent blocks into the buffer, block_bytes of room for each; one I/O
+	 * where they are adjacent on the device. Records of format 0 must be exactly that
+	 * long, others at most, else EBADMSG.
 	 */
 	Result<> read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
 		      Bounce buffer, uint64_t tag);

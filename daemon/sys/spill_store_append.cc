@@ -9,6 +9,16 @@
 
 namespace cxlkv {
 
+namespace {
+
+/* Whether a record can be what the caller has so much room for; only encoded blocks are shorter. */
+bool fits(const ExtentEntry &extent, uint32_t room)
+{
+	return extent.format ? extent.block_bytes <= room : extent.block_bytes == room;
+}
+
+} // namespace
+
 void StoreVolume::seal_extent(disk::ExtentHeader &header, SegmentTable::Place place, std::byte *at)
 {
 	header.magic = disk::kExtentMagic;
@@ -97,6 +107,7 @@ Result<> StoreVolume::write(const BlockRun &run, uint32_t buffer, Done done,
 	header.arena = run.arena;
 	header.first = run.first;
 	header.generation = run.generation;
+	header.format = run.format;
 	std::byte *data = queue->buffer(buffer) + disk::kPage;
 	for (uint32_t i = 0; i < run.nr; i++)
 		header.block_crc[i] =
@@ -135,7 +146,7 @@ void StoreVolume::release_held(int code)
 		if (queued)
 			continue;
 		for (uint32_t i = 0; i < one.run.nr; i++)
-			one.done(i, queued.error().code);
+			one.done(i, queued.error().code, {});
 		one.finished();
 	}
 }
@@ -145,7 +156,7 @@ void StoreVolume::finish_write(const BlockRun &run, Location first, int error, c
 	for (uint32_t i = 0; i < run.nr; i++) {
 		Location location{first.segment, first.slot + i};
 		auto it = pending.find({run.arena, run.first + i});
-		done(i, error);
+		done(i, error, {});
 		/* Abandoned, dropped or written again meanwhile: nothing of this extent is pending.
 		 */
 		if (it == pending.end() || it->second.location != location)
@@ -196,16 +207,21 @@ uint32_t StoreVolume::read(const BlockRun &run, uint32_t buffer, std::byte *data
 		Location location = index.find({run.arena, run.first + i});
 		uint32_t nr = 1;
 		if (!location) {
-			done(i, ENOENT);
-		} else if (segments.extent(location).block_bytes != run.block_bytes) {
-			done(i, EBADMSG);
+			done(i, ENOENT, {});
+		} else if (!fits(segments.extent(location), run.block_bytes)) {
+			done(i, EBADMSG, {});
 		} else {
 			while (i + nr < run.nr &&
 			       follows(location, nr, {run.arena, run.first + i + nr}))
 				nr++;
+			uint32_t at = i * run.block_bytes;
 			read_run(
-				location, nr, buffer, data + size_t{i} * run.block_bytes,
-				[done, i](uint32_t n, int error) { done(i + n, error); }, finished);
+				location, nr, buffer, data + at,
+				[done, i, at](uint32_t n, int error, StoredBlock stored) {
+					stored.at += at;
+					done(i + n, error, stored);
+				},
+				finished);
 			nr_ios++;
 		}
 		i += nr;
@@ -249,7 +265,7 @@ void StoreVolume::read_run(Location location, uint32_t nr, uint32_t buffer, std:
 			std::span<const std::byte> block(data + size_t{i} * extent.block_bytes,
 							 extent.block_bytes);
 			if ((i + 1) * extent.block_bytes > bytes) {
-				done(i, EIO);
+				done(i, EIO, {});
 				continue;
 			}
 			bool right =
@@ -261,7 +277,8 @@ void StoreVolume::read_run(Location location, uint32_t nr, uint32_t buffer, std:
 			} else {
 				stats.read_bytes += extent.block_bytes;
 			}
-			done(i, right ? 0 : EBADMSG);
+			done(i, right ? 0 : EBADMSG,
+			     {i * extent.block_bytes, extent.block_bytes, extent.format});
 		}
 		segments.unpin(location.segment);
 		finished();

@@ -56,7 +56,7 @@ void put_segment(Writer &out, const Segment &segment, uint32_t number)
 				    static_cast<uint32_t>(segment.extents.size()), 0});
 	for (const ExtentEntry &e : segment.extents) {
 		out.put(disk::ExtentRecord{e.arena, e.version, e.first, e.generation, e.block_bytes,
-					   e.offset, e.nr, 0});
+					   e.offset, e.nr, e.format});
 		std::vector<uint32_t> live(bitmap_words(e.nr));
 		for (uint32_t i = 0; i < e.nr; i++) {
 			const BlockEntry &block = segment.blocks[e.first_slot + i];
@@ -102,7 +102,7 @@ const char *get_segment(Reader &in, const disk::SegmentRecord &record, DecodedCh
 		if (!cut)
 			slot = out.table.add(record.segment,
 					     {r.arena, r.version, r.first, r.generation,
-					      r.block_bytes, r.offset, 0, r.nr},
+					      r.block_bytes, r.offset, 0, r.nr, r.format},
 					     crc.data());
 		for (uint32_t i = 0; i < r.nr; i += 32) {
 			auto word = in.get<uint32_t>();

@@ -165,6 +165,7 @@ Location StoreCleaner::seal(const Run &run, SegmentTable::Place place)
 	header.arena = run.extent.arena;
 	header.first = run.first_block;
 	header.generation = run.extent.generation;
+	header.format = run.extent.format;
 	std::copy(run.crc.begin(), run.crc.end(), header.block_crc);
 	volume_.seal_extent(header, place, volume_.queue->buffer(buffer_) + run.at);
 	return {place.segment,

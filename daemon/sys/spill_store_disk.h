@@ -79,7 +79,7 @@ struct SegmentRecord {
 };
 struct ExtentRecord {
 	uint64_t arena, version;
-	uint32_t first, generation, block_bytes, offset, nr, zero;
+	uint32_t first, generation, block_bytes, offset, nr, format;
 };
 static_assert(sizeof(SegmentRecord) == 16 && sizeof(ExtentRecord) == 40);
 
@@ -115,7 +115,8 @@ struct ExtentHeader {
 	uint16_t nr; /* blocks, or tombstones */
 	Kind kind;
 	uint8_t trailer; /* 1 in the copy behind the blocks */
-	uint32_t zero[5];
+	uint32_t format; /* of the blocks' bytes, 0 = as in memory; the store only keeps it */
+	uint32_t zero[4];
 	uint64_t checkpoint; /* the newest that was whole when this was written */
 	union {
 		uint32_t block_crc[kMaxBlocks];

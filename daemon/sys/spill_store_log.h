@@ -32,6 +32,7 @@ struct ExtentEntry {
 	uint32_t offset = 0;     /* of the header in the segment */
 	uint32_t first_slot = 0; /* of block first */
 	uint32_t nr = 0;
+	uint32_t format = 0;
 };
 
 ExtentEntry entry_of(const disk::ExtentHeader &header);

@@ -24,7 +24,7 @@ class StoreWiper;
 /* Adjacent blocks of one arena with one size and generation. */
 struct BlockRun {
 	uint64_t arena = 0;
-	uint32_t first = 0, nr = 0, block_bytes = 0, generation = 0;
+	uint32_t first = 0, nr = 0, block_bytes = 0, generation = 0, format = 0;
 };
 
 class StoreVolume {
@@ -50,8 +50,9 @@ public:
 	/* How many of the run's first blocks one extent should hold, so that no segment ends with a
 	 * gap. */
 	[[nodiscard]] uint32_t fitting(const BlockRun &run) const;
-	/* Results of the blocks: the errno of each, through the callback. */
-	using Done = std::function<void(uint32_t i, int error)>;
+	/* Results of the blocks: the errno of each, through the callback; of a good read also where
+	 * it lies from data on. */
+	using Done = std::function<void(uint32_t i, int error, StoredBlock stored)>;
 	/* Where it is taken, done is called once a block, then finished once. Blocks lie one page
 	 * into the buffer. */
 	Result<> write(const BlockRun &run, uint32_t buffer, Done done,
