@@ -139,7 +139,7 @@ $(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON) $(call obj,$(
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS) -ljson-c
 
-$(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
+$(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC) $(wildcard daemon/codec/*.cc)) $(B)/obj/daemon/base/log.o $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -lpthread

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "control.h"
 
+#include "control_format.h"
 #include "control_line.h"
 
 #include <algorithm>
@@ -168,10 +169,16 @@ void Control::op_hello(const Peer &peer, const json &in, Answer answer, Files &)
 
 void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
 {
+	auto format = get_cold_format(in, parts_.cold_format);
+	if (!format)
+		return answer.fail(format.error().code, format.error().what);
+	auto done = [answer, format = *format](const Result<std::shared_ptr<ArenaEntry>> &result) {
+		if (result)
+			set_cold_format(*(*result)->arena, format);
+		registered(answer, result);
+	};
 	if (auto module_id = get_u32(in, "module_arena"))
-		return parts_.registry.claim(
-			peer, *module_id, names_[peer.connection],
-			[answer](const auto &result) { registered(answer, result); });
+		return parts_.registry.claim(peer, *module_id, names_[peer.connection], done);
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");
@@ -198,8 +205,7 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	parts_.registry.add(peer, *geometry,
 			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]),
 			     std::move(taken[3])},
-			    std::move(options), key,
-			    [answer](const auto &result) { registered(answer, result); });
+			    std::move(options), key, done);
 }
 
 /* The arena named in the request, where it belongs to this connection; else answers and returns
@@ -402,7 +408,8 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 			 {"phases",
 			  {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
 			 {"hints", arena.nr_hints.load()},
-			 {"bad_hints", arena.nr_bad_hints.load()}});
+			 {"bad_hints", arena.nr_bad_hints.load()},
+			 {"format", show_cold_format(arena)}});
 	}
 	answer.ok({{"arenas", arenas}});
 }
@@ -415,8 +422,11 @@ void Control::op_heads(const Peer &, const json &in, Answer answer, Files &)
 	if (!entry)
 		return answer.fail(ENOENT, "no such arena");
 	json heads = json::array();
+	auto errors = entry->arena->head_errors.all();
+	errors.resize(entry->arena->geometry.nr_heads());
 	for (const HeadStats &h : parts_.policy.heads(*number))
 		heads.push_back({{"head", heads.size()},
+				 {"error", show(errors[heads.size()])},
 				 {"ema_sum", h.ema_sum},
 				 {"hot", h.nr_hot},
 				 {"warm", h.nr_warm},

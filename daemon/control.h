@@ -35,7 +35,8 @@ public:
 		ObjectThread &objects;
 		const Placement &placement;
 		Bandwidths &bandwidths;
-		int uffd_device; /* open /dev/userfaultfd for clients, or -1 */
+		std::string cold_format; /* of arenas that did not choose one */
+		int uffd_device;         /* open /dev/userfaultfd for clients, or -1 */
 	};
 
 	/* status: the answer to `status`, made by whoever knows all parts. */

@@ -220,7 +220,7 @@ Result<> run(Options options, const ConfigSource &source)
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
 	Control control({**socket, arenas, **faults, policy, recorder, registry, objects, placement,
-			 bandwidths, uffd_device.get()},
+			 bandwidths, options.cold.format, uffd_device.get()},
 			[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,

@@ -288,6 +288,7 @@ std::vector<OptionKey> option_keys()
 		number("cold", "orphan_grace_s", 1, 86400, FIELD(cold.orphan_grace_s)),
 		number("cold", "write_MBps", 0, 1000000, FIELD(cold.write_MBps)),
 		choice("cold", "wipe", {"none", "discard", "secure"}, FIELD(cold.wipe)),
+		choice("cold", "format", {"raw", "fp8", "int8", "int4"}, FIELD(cold.format)),
 		bytes("objects", "size", 0, FIELD(objects.size_bytes)),
 		number("objects", "chunk_KiB", 4, 1024, FIELD(objects.chunk_KiB)),
 		number("mover", "max_MBps", 1, 1000000, FIELD(mover.max_MBps)),

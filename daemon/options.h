@@ -49,6 +49,7 @@ struct Options {
 		uint32_t orphan_grace_s = 120;
 		uint32_t write_MBps = 0; /* 0 = no cap */
 		std::string wipe = "none";
+		std::string format = "raw"; /* of arenas that did not choose one */
 	} cold;
 	struct {
 		uint64_t size_bytes = 0; /* 0 = what the tiers hold, up to 4 Mi chunks */

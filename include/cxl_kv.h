@@ -38,6 +38,27 @@ enum cxl_kv_loss {
 	CXL_KV_LOSS_FAIL = 1, /* calls answer -ENOTCONN at once */
 };
 
+/* What the elements of an arena with elem_bytes 2 are. */
+enum cxl_kv_elem_type {
+	CXL_KV_ELEM_UNKNOWN = 0, /* never stored with loss */
+	CXL_KV_ELEM_FP16 = 1,
+	CXL_KV_ELEM_BF16 = 2,
+};
+
+/*
+ * How blocks that leave memory are stored. All but RAW are lossy; a block that
+ * one cannot hold (a NaN, an infinity), or that would not get smaller, is stored
+ * as it is.
+ */
+enum cxl_kv_cold_format {
+	CXL_KV_COLD_DEFAULT =
+		0, /* as the manager is configured; RAW unless it was told otherwise */
+	CXL_KV_COLD_RAW = 1,
+	CXL_KV_COLD_FP8 = 2, /* E4M3 */
+	CXL_KV_COLD_INT8 = 3,
+	CXL_KV_COLD_INT4 = 4,
+};
+
 /* Ranges that one call takes. */
 #define CXL_KV_MAX_RANGES 2048
 
@@ -47,7 +68,8 @@ enum cxl_kv_loss {
  * @on_manager_loss: enum cxl_kv_loss. Loads and stores to blocks that are out
  *	of memory wait for a manager either way
  * @loss_deadline_ms: 0 = 30,000
- * @reserved: zero
+ * @elem_type: enum cxl_kv_elem_type, of the arenas of this connection
+ * @cold_format: enum cxl_kv_cold_format, likewise; needs @elem_type
  * @socket_path: NULL = $CXL_KV_SOCKET, else /run/cxl-kv/control.sock
  * @name: shown in `cxl-kv list`; NULL = program name
  * @log: gets a line for what no errno can tell: why the manager was not
@@ -59,7 +81,8 @@ struct cxl_kv_options {
 	uint32_t size;
 	uint32_t on_manager_loss;
 	uint32_t loss_deadline_ms;
-	uint32_t reserved;
+	uint16_t elem_type;
+	uint16_t cold_format;
 	const char *socket_path;
 	const char *name;
 	void (*log)(void *log_data, const char *message);

@@ -34,6 +34,11 @@ void print_arena(const json &arena)
 
 	if (lost)
 		notes += " lost " + human_bytes(lost);
+	json::json_pointer nmse("/format/nmse"), worst("/format/worst_nmse");
+	if (arena.contains(nmse) && arena.at(nmse).is_number())
+		notes += fmt::format(" {}, NMSE {:.1e}, worst head {:.1e}",
+				     text_at(arena, "/format/name"), arena.at(nmse).get<double>(),
+				     arena.value(worst, 0.0));
 	if (bad)
 		notes += fmt::format(" {} bad hints", human_count(bad));
 	print_line(count("/arena"), printable(text_at(arena, "/name")), count("/pid"),
@@ -50,7 +55,10 @@ int cmd_list(int argc, char **argv)
 	Args args("list", "Shows the arenas: name and process of the client, session slots, layers "
 			  "x KV heads,\n"
 			  "bytes of a block, bytes in each tier; lost blocks and bad hints where "
-			  "there are any.");
+			  "there are any,\n"
+			  "and what storing blocks with loss cost: the error's energy by the "
+			  "values', over all\n"
+			  "heads and of the head that lost most.");
 	args.flag('j', "json", as_json, "print the daemon's answer as JSON");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/units.h"
+#include "sys/cold_format.h"
 #include "sys/spill_store_inspect.h"
 
 #include <fmt/format.h>
@@ -96,22 +97,27 @@ int dump(const StoreImage &image, bool as_json)
 			for (uint32_t i = 0; i < e.nr; i++)
 				live += segment.blocks[e.first_slot + i].live;
 			if (as_json)
-				fmt::print("{}\n", json({{"segment", number},
-							 {"offset", e.offset},
-							 {"arena", label(e.arena)},
-							 {"first", e.first},
-							 {"blocks", e.nr},
-							 {"live", live},
-							 {"block_bytes", e.block_bytes},
-							 {"generation", e.generation},
-							 {"version", e.version}})
-							   .dump());
+				fmt::print("{}\n",
+					   json({{"segment", number},
+						 {"offset", e.offset},
+						 {"arena", label(e.arena)},
+						 {"first", e.first},
+						 {"blocks", e.nr},
+						 {"live", live},
+						 {"block_bytes", e.block_bytes},
+						 {"format",
+						  name_of(static_cast<ColdFormat>(e.format))},
+						 {"generation", e.generation},
+						 {"version", e.version}})
+						   .dump());
 			else
-				fmt::print("segment {} +{}: arena {} blocks {}+{} of {}, {} live, "
-					   "generation {}, "
-					   "version {}\n",
-					   number, e.offset, label(e.arena), e.first, e.nr,
-					   e.block_bytes, live, e.generation, e.version);
+				fmt::print(
+					"segment {} +{}: arena {} blocks {}+{} of {} {}, {} live, "
+					"generation {}, "
+					"version {}\n",
+					number, e.offset, label(e.arena), e.first, e.nr,
+					e.block_bytes, name_of(static_cast<ColdFormat>(e.format)),
+					live, e.generation, e.version);
 		}
 	}
 	return kExitOk;

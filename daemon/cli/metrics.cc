@@ -46,9 +46,13 @@ constexpr Sample samples[] = {
 	{"cxl_kv_spills_total", "result=\"failed\"", "/spill/failed"},
 	{"cxl_kv_spills_total", "result=\"refused\"", "/spill/refused"},
 	{"cxl_kv_spilled_bytes_total", "", "/spill/spilled_bytes"},
+	{"cxl_kv_encoded_blocks_total", "result=\"encoded\"", "/spill/encoded"},
+	{"cxl_kv_encoded_blocks_total", "result=\"kept\"", "/spill/not_encoded"},
+	{"cxl_kv_encoded_bytes_total", "", "/spill/encoded_bytes"},
 	{"cxl_kv_restores_total", "result=\"restored\"", "/restore/restored"},
 	{"cxl_kv_restores_total", "result=\"demand\"", "/restore/demand"},
 	{"cxl_kv_restores_total", "result=\"lost\"", "/restore/lost"},
+	{"cxl_kv_restores_total", "result=\"unknown_format\"", "/restore/unknown_format"},
 	{"cxl_kv_restored_bytes_total", "", "/restore/restored_bytes"},
 	{"cxl_kv_restore_seconds", "percentile=\"50\"", "/restore/p50_ns", Unit::NsToSeconds},
 	{"cxl_kv_restore_seconds", "percentile=\"99\"", "/restore/p99_ns", Unit::NsToSeconds},
@@ -125,9 +129,13 @@ constexpr Meaning meanings[] = {
 	{"cxl_kv_no_room_total", "Requests that found no room before their deadline."},
 	{"cxl_kv_spills_total",
 	 "Blocks by what became of their spill; clean ones are among the spilled."},
-	{"cxl_kv_spilled_bytes_total", "Bytes spilled."},
+	{"cxl_kv_spilled_bytes_total", "Bytes spilled, as they were in memory."},
+	{"cxl_kv_encoded_blocks_total", "Blocks spilled in a lossy format, or kept as they were "
+					"because it could not hold them."},
+	{"cxl_kv_encoded_bytes_total", "Bytes of the store that the encoded blocks took."},
 	{"cxl_kv_restores_total", "Blocks by what became of their restore; demand ones, by a "
-				  "fault, are among the restored."},
+				  "fault, are among the restored, those of an unknown format "
+				  "among the lost."},
 	{"cxl_kv_restored_bytes_total", "Bytes restored."},
 	{"cxl_kv_restore_seconds", "Time from the request or fault until a block was there."},
 	{"cxl_kv_wakes_total", "Sessions woken."},
@@ -210,7 +218,7 @@ std::string arena_metrics(const json &list)
 {
 	if (!list.contains("arenas") || !list["arenas"].is_array())
 		return "";
-	std::string bytes, hints;
+	std::string bytes, hints, errors;
 	for (const json &arena : list["arenas"]) {
 		std::string labels =
 			fmt::format("arena=\"{}\",name=\"{}\"", number_at(arena, "/arena"),
@@ -219,13 +227,20 @@ std::string arena_metrics(const json &list)
 			bytes += fmt::format(
 				"cxl_kv_arena_bytes{{{},tier=\"{}\"}} {}\n", labels, tier,
 				number_at(arena, (std::string("/bytes/") + tier).c_str()));
+		json::json_pointer nmse("/format/nmse"), worst("/format/worst_nmse");
+		if (arena.contains(nmse) && arena.at(nmse).is_number())
+			errors += fmt::format("cxl_kv_format_nmse{{{0},heads=\"all\"}} {1:.4g}\n"
+					      "cxl_kv_format_nmse{{{0},heads=\"worst\"}} {2:.4g}\n",
+					      labels, arena.at(nmse).get<double>(),
+					      arena.value(worst, 0.0));
 		hints += fmt::format("cxl_kv_hints_total{{{},result=\"taken\"}} {}\n", labels,
 				     number_at(arena, "/hints"));
 		hints += fmt::format("cxl_kv_hints_total{{{},result=\"refused\"}} {}\n", labels,
 				     number_at(arena, "/bad_hints"));
 	}
 	return header("cxl_kv_arena_bytes", "KV bytes of the arena by tier.") + bytes +
-	       header("cxl_kv_hints_total", "Hints of the arena's engine.") + hints;
+	       header("cxl_kv_format_nmse", "Error of lossy formats against what was spilled.") +
+	       errors + header("cxl_kv_hints_total", "Hints of the arena's engine.") + hints;
 }
 
 } // namespace

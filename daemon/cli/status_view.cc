@@ -106,6 +106,11 @@ std::string work_lines(const Fields &f)
 			   f.count("/spill/spilled"), f.bytes("/spill/spilled_bytes"),
 			   f.count("/spill/clean"), f.count("/spill/aborted"),
 			   f.count("/spill/failed"), f.count("/spill/refused"));
+	if (f.number("/spill/encoded"))
+		out += fmt::format(
+			"format   {} blocks encoded with loss, {}; {} kept as they were\n",
+			f.count("/spill/encoded"), f.bytes("/spill/encoded_bytes"),
+			f.count("/spill/not_encoded"));
 	out += fmt::format("restore  {} blocks, {}; {} by a fault, {} lost; p50 {}, p99 {}\n",
 			   f.count("/restore/restored"), f.bytes("/restore/restored_bytes"),
 			   f.count("/restore/demand"), f.count("/restore/lost"),

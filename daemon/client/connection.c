@@ -54,7 +54,11 @@ static int read_options(const struct cxl_kv_options *from, struct cxl_kv_options
 			return -E2BIG;
 	}
 	memcpy(options, from, from->size < sizeof(*options) ? from->size : sizeof(*options));
-	return options->reserved || options->on_manager_loss > CXL_KV_LOSS_FAIL ? -EINVAL : 0;
+	if (options->on_manager_loss > CXL_KV_LOSS_FAIL || options->elem_type > CXL_KV_ELEM_BF16 ||
+	    options->cold_format > CXL_KV_COLD_INT4)
+		return -EINVAL;
+	/* A lossy format of elements nobody named. */
+	return options->cold_format > CXL_KV_COLD_RAW && !options->elem_type ? -EINVAL : 0;
 }
 
 static int apply_options(struct cxl_kv *kv, const struct cxl_kv_options *options)
@@ -64,6 +68,8 @@ static int apply_options(struct cxl_kv *kv, const struct cxl_kv_options *options
 
 	kv->on_loss = options->on_manager_loss;
 	kv->loss_deadline_ms = options->loss_deadline_ms ?: DEFAULT_LOSS_DEADLINE_MS;
+	kv->elem_type = options->elem_type;
+	kv->cold_format = options->cold_format;
 	kv->log = options->log;
 	kv->log_data = options->log_data;
 	kv->socket_path = strdup(path);

@@ -28,6 +28,8 @@ struct cxl_kv {
 	char *name;
 	enum cxl_kv_loss on_loss;
 	uint32_t loss_deadline_ms;
+	enum cxl_kv_elem_type elem_type;
+	enum cxl_kv_cold_format cold_format;
 	void (*log)(void *data, const char *message);
 	void *log_data;
 

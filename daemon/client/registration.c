@@ -76,9 +76,29 @@ static struct json_object *files_request(const struct cxl_kv_arena *arena)
 	return NULL;
 }
 
+static int add_cold_format(struct json_object *request, const struct cxl_kv *kv)
+{
+	static const char *const elem_types[] = {NULL, "fp16", "bf16"};
+	static const char *const formats[] = {NULL, "raw", "fp8", "int8", "int4"};
+	const char *elem_type = elem_types[kv->elem_type], *format = formats[kv->cold_format];
+	int rc = 0;
+
+	if (elem_type)
+		rc = kv_json_add(request, "elem_type", json_object_new_string(elem_type));
+	if (!rc && format)
+		rc = kv_json_add(request, "cold_format", json_object_new_string(format));
+	return rc;
+}
+
 struct json_object *kv_register_request(const struct cxl_kv_arena *arena)
 {
-	return arena->module_number ? claim_request(arena->module_number) : files_request(arena);
+	struct json_object *request =
+		arena->module_number ? claim_request(arena->module_number) : files_request(arena);
+
+	if (!request || !add_cold_format(request, arena->kv))
+		return request;
+	json_object_put(request);
+	return NULL;
 }
 
 int kv_register_answer(struct json_object *answer, uint32_t *number, uint64_t *key)

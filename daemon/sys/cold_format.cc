@@ -115,13 +115,4 @@ std::vector<codec::ErrorStats> HeadErrors::all() const
 	return heads_;
 }
 
-codec::ErrorStats HeadErrors::sum() const
-{
-	codec::ErrorStats sum;
-
-	for (const codec::ErrorStats &head : all())
-		sum.add(head);
-	return sum;
-}
-
 } // namespace cxlkv

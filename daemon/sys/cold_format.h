@@ -71,7 +71,6 @@ public:
 	void add(uint32_t head, const codec::ErrorStats &error);
 	/* One a head; empty while nothing was encoded. */
 	[[nodiscard]] std::vector<codec::ErrorStats> all() const;
-	[[nodiscard]] codec::ErrorStats sum() const;
 
 private:
 	const uint32_t nr_heads_;

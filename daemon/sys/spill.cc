@@ -196,8 +196,9 @@ void Spiller::copy_and_write(Spill spill)
 		return;
 	}
 	uint64_t tag = next_tag_++;
-	uint32_t bytes = spill.format == ColdFormat::Raw ? served.block_bytes()
-							 : served.codec().stored_bytes(spill.format);
+	uint32_t bytes = spill.format == ColdFormat::Raw
+				 ? served.block_bytes()
+				 : served.codec().stored_bytes(spill.format);
 	auto written = store_.write(served.key(), spill.first, spill.nr, bytes, ++generation_,
 				    spill.buffer, tag, static_cast<uint32_t>(spill.format));
 	if (!written) {

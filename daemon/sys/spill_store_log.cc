@@ -7,7 +7,8 @@ namespace cxlkv {
 
 ExtentEntry entry_of(const disk::ExtentHeader &h)
 {
-	return {h.arena, h.version, h.first, h.generation, h.block_bytes, h.offset, 0, h.nr, h.format};
+	return {h.arena,  h.version, h.first, h.generation, h.block_bytes,
+		h.offset, 0,         h.nr,    h.format};
 }
 
 SegmentTable::SegmentTable(uint32_t nr_segments, uint32_t segment_bytes)

@@ -57,7 +57,7 @@ public:
 	{
 	}
 
-	Result<> connect(const ArenaSettings &settings);
+	Result<> connect(const ArenaSettings &settings, KvType type);
 	Result<> create(const cxl_kv_geometry &geometry);
 
 	Result<> open_slot(uint32_t slot) override;
@@ -87,13 +87,15 @@ private:
 	KvStats stats_;
 };
 
-Result<> ArenaMemory::connect(const ArenaSettings &settings)
+Result<> ArenaMemory::connect(const ArenaSettings &settings, KvType type)
 {
 	cxl_kv_options options{};
 	cxl_kv *kv = nullptr;
 
 	options.size = sizeof(options);
 	options.name = "kv-engine";
+	options.elem_type = type == KvType::F16 ? CXL_KV_ELEM_FP16 : CXL_KV_ELEM_UNKNOWN;
+	options.cold_format = static_cast<uint16_t>(settings.cold_format);
 	options.socket_path = settings.socket.empty() ? nullptr : settings.socket.c_str();
 	if (int rc = cxl_kv_open(&options, &kv); rc < 0)
 		return kv_error(rc, "connect to the manager");
@@ -262,7 +264,7 @@ Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32
 	geometry.block_bytes = bytes;
 
 	auto memory = std::make_unique<ArenaMemory>(shape, nr_slots, settings.deadline_ms);
-	if (Result<> r = memory->connect(settings); !r)
+	if (Result<> r = memory->connect(settings, shape.type); !r)
 		return r.error();
 	if (Result<> r = memory->create(geometry); !r)
 		return r.error();

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cxl_kv.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,6 +104,7 @@ std::unique_ptr<KvMemory> make_plain_memory(const KvShape &shape, uint32_t nr_sl
 struct ArenaSettings {
 	std::string socket;           /* empty: the library's default */
 	uint32_t deadline_ms = 30000; /* how long make and lease wait for room */
+	cxl_kv_cold_format cold_format = CXL_KV_COLD_DEFAULT;
 };
 Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32_t nr_slots,
 						    const ArenaSettings &settings);

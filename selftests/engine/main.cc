@@ -5,6 +5,7 @@
  * 2 bad usage or input, 3 the KV memory failed.
  */
 #include "engine/attention.h"
+#include "engine/perplexity.h"
 #include "engine/reference.h"
 #include "engine/run.h"
 
@@ -26,6 +27,8 @@ struct Arguments {
 	bool json = false;
 	std::string file_a, file_b;
 	AttentionOptions attention;
+	PerplexityOptions perplexity;
+	std::vector<std::string> formats{"raw", "fp8", "int8", "int4"};
 
 	[[nodiscard]] std::string model_file(const char *name) const
 	{
@@ -90,6 +93,42 @@ int run_attention(const Arguments &args)
 	return exit_ok;
 }
 
+const std::map<std::string, std::optional<codec::Format>> cold_formats{
+	{"raw", {}},
+	{"fp8", codec::Format::Fp8},
+	{"int8", codec::Format::Int8},
+	{"int4", codec::Format::Int4}};
+
+/* A line a format; the change is against raw. */
+int run_perplexity(const Arguments &args)
+{
+	Result<Model> model = Model::load(args.model_file("tiny-llama.bin"));
+	if (!model)
+		return fail(model.error(), exit_usage);
+	Result<Text> text = read_text(args.model_file("heldout.txt"));
+	if (!text)
+		return fail(text.error(), exit_usage);
+	PerplexityOptions options = args.perplexity;
+	Result<PerplexityResult> raw = measure_perplexity(options, *model, *text);
+	if (!raw)
+		return fail(raw.error(), exit_usage);
+	fmt::print("{} bytes in contexts of {}, blocks of {} tokens, FP16, {}\n", raw->nr_predicted,
+		   options.context, options.tokens_per_block, codec::simd_target());
+	fmt::print("format  bits/byte  perplexity   change    NMSE  worst head  cosine\n");
+	for (const std::string &name : args.formats) {
+		options.format = cold_formats.at(name);
+		Result<PerplexityResult> r =
+			options.format ? measure_perplexity(options, *model, *text) : raw;
+		if (!r)
+			return fail(r.error(), exit_usage);
+		fmt::print("{:<6} {:>10.5f} {:>11.5f} {:>+7.3f}% {:>7.1e} {:>11.1e} {:.6f}\n", name,
+			   r->bits_per_byte(), r->perplexity(),
+			   100 * (r->perplexity() / raw->perplexity() - 1), r->error().nmse(),
+			   r->worst_nmse(), r->error().cosine());
+	}
+	return exit_ok;
+}
+
 int run_compare(const Arguments &args)
 {
 	Result<std::vector<Record>> a = read_transcript(args.file_a),
@@ -121,6 +160,15 @@ void add_run_options(CLI::App *app, Arguments *args)
 	app->add_option("--memory", r.arena, "where the KV cache lies: plain or arena (libcxl_kv)")
 		->transform(CLI::CheckedTransformer(kinds));
 	app->add_option("--socket", r.arena_settings.socket, "control socket of cxl-kvd");
+	std::map<std::string, cxl_kv_cold_format> formats{{"default", CXL_KV_COLD_DEFAULT},
+							  {"raw", CXL_KV_COLD_RAW},
+							  {"fp8", CXL_KV_COLD_FP8},
+							  {"int8", CXL_KV_COLD_INT8},
+							  {"int4", CXL_KV_COLD_INT4}};
+	app->add_option("--cold-format", r.arena_settings.cold_format,
+			"how blocks are stored outside memory: default (the daemon's), raw, fp8, "
+			"int8, int4")
+		->transform(CLI::CheckedTransformer(formats));
 	app->add_option("--deadline-ms", r.arena_settings.deadline_ms, "longest wait for room");
 	app->add_option("--conversations", r.workload.conversations)->capture_default_str();
 	app->add_option("--rounds", r.workload.rounds, "turns of each conversation")
@@ -165,6 +213,15 @@ int command(int argc, char **argv)
 	attention->add_option("--tokens-per-block", args.attention.tokens_per_block)
 		->capture_default_str();
 
+	CLI::App *perplexity = app.add_subcommand(
+		"perplexity", "what lossy formats of the cold tier do to the model");
+	perplexity->add_option("--format", args.formats, "raw, fp8, int8, int4; all by default")
+		->check(CLI::IsMember({"raw", "fp8", "int8", "int4"}));
+	perplexity->add_option("--tokens", args.perplexity.tokens)->capture_default_str();
+	perplexity->add_option("--context", args.perplexity.context)->capture_default_str();
+	perplexity->add_option("--tokens-per-block", args.perplexity.tokens_per_block)
+		->capture_default_str();
+
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
@@ -172,6 +229,8 @@ int command(int argc, char **argv)
 	}
 	if (reference->parsed())
 		return run_reference(args);
+	if (perplexity->parsed())
+		return run_perplexity(args);
 	if (attention->parsed())
 		return run_attention(args);
 	return workload->parsed() ? run_workload(args) : run_compare(args);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <unistd.h>
 
@@ -21,6 +22,17 @@ const ColdFormat fp8 = cold_format(Format::Fp8, Source::Fp16);
 
 class ColdFormats : public ArenaTest {
 protected:
+	void SetUp() override
+	{
+		path = new_spill_file();
+		begin({.path = path});
+	}
+	void TearDown() override
+	{
+		server.reset();
+		unlink(path.c_str());
+	}
+
 	/* FP16 numbers between 1/16 and 2 of either sign. */
 	static std::vector<uint16_t> numbers(uint32_t block)
 	{
@@ -71,11 +83,11 @@ protected:
 		ASSERT_EQ(call(Kind::Spill, first, nr).nr_done, nr);
 	}
 	/* The next server on the same spill file; the client lives on. */
-	void restart()
+	void restart(const std::function<void()> &while_down = [] {})
 	{
-		std::string path = server->path();
 		ASSERT_EQ(server->call(Kind::Detach, arena, {}, 0, true).error, 0);
 		server.reset();
+		while_down();
 		auto mapped = client->arena(1, 77);
 		ASSERT_TRUE(mapped);
 		arena = *mapped;
@@ -84,6 +96,8 @@ protected:
 		server = std::move(*started);
 		ASSERT_EQ(server->call(Kind::Attach, arena).error, 0);
 	}
+
+	std::string path;
 };
 
 TEST_F(ColdFormats, ComeBackNearAndTakeLessRoom)
@@ -177,10 +191,7 @@ TEST_F(ColdFormats, FormatFromTheFutureIsAMiss)
 {
 	make_numbers(0, 3);
 	spill(0, 3, int8);
-	std::string path = server->path();
-	ASSERT_EQ(server->call(Kind::Detach, arena, {}, 0, true).error, 0);
-	server.reset();
-	{
+	restart([this] {
 		StoreOptions options;
 		options.path = path;
 		options.size_bytes = 64 << 20;
@@ -188,21 +199,13 @@ TEST_F(ColdFormats, FormatFromTheFutureIsAMiss)
 		ASSERT_TRUE(store);
 		for (uint32_t format : {7u, UINT32_MAX}) {
 			Bounce buffer = (*store)->take_buffer();
-			ASSERT_TRUE((*store)->write(77, format == 7, 1, 36864, 1, buffer, 1, format));
+			uint32_t block = format == 7;
+			ASSERT_TRUE((*store)->write(77, block, 1, 36864, 1, buffer, 1, format));
 			ASSERT_TRUE((*store)->sync());
 			ASSERT_EQ((*store)->poll().size(), 1u);
-			(*store)->commit({77, format == 7});
+			(*store)->commit({77, block});
 		}
-		ASSERT_TRUE((*store)->sync());
-	}
-	auto mapped = client->arena(1, 77);
-	ASSERT_TRUE(mapped);
-	arena = *mapped;
-	auto started = TestServer::start({.path = path});
-	ASSERT_TRUE(started) << started.error().what;
-	server = std::move(*started);
-	ASSERT_EQ(server->call(Kind::Attach, arena).error, 0);
-
+	});
 	EXPECT_EQ(call(Kind::Fetch, 0, 1, 5000).error, EIO);
 	EXPECT_EQ(call(Kind::Fetch, 1, 1, 5000).error, EIO);
 	EXPECT_EQ(call(Kind::Fetch, 2, 1, 5000).error, 0);

@@ -57,7 +57,7 @@ TEST_F(ClientTest, OpenChecksOptions)
 	with.size = 8;
 	EXPECT_EQ(open(with), -EINVAL);
 	with = options();
-	with.reserved = 1;
+	with.elem_type = CXL_KV_ELEM_BF16 + 1;
 	EXPECT_EQ(open(with), -EINVAL);
 	with = options();
 	with.on_manager_loss = 2;
