@@ -273,6 +273,7 @@ std::vector<OptionKey> option_keys()
 		choice("daemon", "log_level", {"error", "warning", "info", "debug"}, FIELD(daemon.log_level)),
 		path("daemon", "measured", FIELD(daemon.measured)),
 		number("daemon", "interval_ms", 1, 10000, FIELD(daemon.interval_ms)),
+		flag("daemon", "enabled", FIELD(daemon.enabled)),
 		limit("hot", FIELD(hot.limit)),
 		nodes("hot", FIELD(hot.nodes)),
 		weights("hot", FIELD(hot.weights)),

@@ -28,6 +28,7 @@ struct Options {
 		std::string log_level = "info";
 		std::string measured = "/var/lib/cxl-kv/bench.json"; /* by cxl-kv bench */
 		uint32_t interval_ms = 20;
+		bool enabled = true; /* false: nothing moves or spills by itself */
 	} daemon;
 	struct {
 		SizeSpec limit{0, 250};

@@ -171,7 +171,8 @@ void PolicyThread::tick()
 		drain_samples(now);
 		apply_moves(now);
 		place_sessions();
-		orders = policy_.plan(plan_input(now));
+		if (options_.enabled || draining_warm_ || draining_cold_)
+			orders = policy_.plan(plan_input(now));
 	}
 	for (const Order &order : orders)
 		give(order);

@@ -27,6 +27,7 @@ namespace cxlkv {
 
 struct PolicyThreadOptions {
 	uint32_t interval_ms = 20;
+	bool enabled = true; /* false: the policy learns, and orders nothing */
 	uint64_t hot_limit_bytes = 0, warm_limit_bytes = 0;
 	uint32_t high_permil = 950, low_permil = 900;
 	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */

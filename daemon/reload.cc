@@ -18,6 +18,7 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 {
 	PolicyThreadOptions out;
 	out.interval_ms = options.daemon.interval_ms;
+	out.enabled = options.daemon.enabled;
 	out.hot_limit_bytes = tiers.hot_limit_bytes;
 	out.warm_limit_bytes = tiers.warm_limit_bytes;
 	out.high_permil = options.hot.high_permil;

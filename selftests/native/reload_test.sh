@@ -38,7 +38,7 @@ preset() { status | jq -r .preset; }
 
 config=$disk/cxl-kvd.toml
 : >"$config"
-start_daemon HOT__LIMIT=4MiB COLD__SIZE=64MiB || exit 1
+start_daemon HOT__LIMIT=1MiB COLD__SIZE=64MiB || exit 1
 [ "$(preset)" = adaptive ]
 report $? "it starts with the defaults"
 
@@ -65,7 +65,26 @@ report $? "an error changes nothing and is named by file, line and key"
 reload </dev/null
 [ "$(preset)" = adaptive ] && ! grep -q queue_depth "$disk/daemon.log"
 report $? "what is taken out again goes back to its default"
-[ "$(status | jq .tiers.hot.limit_bytes)" = $((4 << 20)) ]
+[ "$(status | jq .tiers.hot.limit_bytes)" = $((1 << 20)) ]
 report $? "the environment still wins"
+
+echo '[daemon]
+enabled = false' | reload
+build/bin/kv-engine run --conversations 4 --rounds 2 --context 512 --reply 8 --memory arena --deadline-ms 120000 \
+	--output "$disk/out" >"$disk/engine.log" 2>&1 &
+client=$!
+full() { status | jq -e '.no_room > 0' >/dev/null; }
+for _ in {1..300}; do
+	full && break
+	sleep 0.1
+done
+full && [ "$(status | jq .spill.spilled)" = 0 ]
+report $? "not enabled, it refuses what finds no room, and spills nothing"
+reload </dev/null
+wait "$client"
+report $? "enabled again, the engine gets its room and ends well"
+client=
+[ "$(status | jq .spill.spilled)" -gt 0 ]
+report $? "and blocks spilled"
 echo "1..$number"
 exit $bad
