@@ -9,7 +9,9 @@ B := build
 DEPS_DEMO := build-essential pkg-config liburing-dev libtomlplusplus-dev nlohmann-json3-dev \
 	libjson-c-dev libcli11-dev libfmt-dev libisal-dev libhwy-dev liblzma-dev libnuma-dev libsystemd-dev \
 	xz-utils libncurses-dev jq clang libbpf-dev bpftool
-DEPS_DEV := python3 libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc
+DEPS_DEV := python3 libgtest-dev libbenchmark-dev fio clang-format shellcheck mandoc python3-prometheus-client
+# Packages, and the clean Debian that they are tested in.
+DEPS_DEB := debhelper dpkg-dev fakeroot lintian mmdebstrap
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
 DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin
 
@@ -63,7 +65,7 @@ ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
 
 CHECK_SUITES := check-unit check-native check-vm
 
-.PHONY: help all deps deps-demo deps-vm deps-dev demo demo-native kmod check check-unit check-native check-vm bench clean
+.PHONY: help all deps deps-demo deps-vm deps-dev deps-deb demo demo-native kmod check check-unit check-native check-vm bench clean
 .DEFAULT_GOAL := all
 
 help: ## this list
@@ -72,10 +74,11 @@ help: ## this list
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES) ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
-	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_VM)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_DEB) $(DEPS_VM)
 
-deps-demo deps-vm deps-dev: deps-%:
-	@selftests/deps $(DEPS_DEMO) $(if $(filter vm dev,$*),$(DEPS_VM)) $(if $(filter dev,$*),$(DEPS_DEV))
+deps-demo deps-vm deps-dev deps-deb: deps-%:
+	@selftests/deps $(DEPS_DEMO) $(if $(filter vm dev,$*),$(DEPS_VM)) $(if $(filter dev,$*),$(DEPS_DEV)) \
+		$(if $(filter deb,$*),$(DEPS_DEB))
 
 # Names what is missing before a compiler fails on it; asked once for each list of packages.
 $(B)/deps-demo.ok: Makefile
@@ -227,6 +230,12 @@ check-kernels: all kmod $(VMTEST) $(B)/native/client_daemon_test ## the module o
 	@selftests/deps -n debootstrap
 	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
 
+check-deb: deps-deb all ## the packages on a clean Debian, in a chroot and in a guest (root; not in check)
+	@selftests/vm/kernel
+	@$(MAKE) --no-print-directory deb
+	@selftests/run -t 3000 selftests/check-deb
+
+.PHONY: check-deb
 check: deps-dev ## everything, with its own set-up; one total at the end
 	@MAKE='$(MAKE)' selftests/check $(CHECK_SUITES)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# install, uninstall. One list serves both: FILE:DESTINATION:MODE.
+# install, uninstall, deb. One list serves all: FILE:DESTINATION:MODE.
 #
 # DESTDIR= stages the files elsewhere and leaves this host alone; without it the
 # host is set up too (users, device rules, unit), and the daemon is not started.
@@ -13,6 +13,7 @@ MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/cxl-kv
 SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 # Read by systemd and udev below /usr/lib and /usr/local/lib.
 HOSTDIR ?= $(PREFIX)/lib
 
@@ -22,7 +23,7 @@ INSTALL_DAEMON := \
 	$(B)/bin/cxl-kv:$(BINDIR)/cxl-kv:755 \
 	$(call pages,docs/man/*.[14578]) \
 	docs/completion/cxl-kv.bash:$(PREFIX)/share/bash-completion/completions/cxl-kv:644 \
-	docs/completion/_cxl-kv:$(PREFIX)/share/zsh/site-functions/_cxl-kv:644 \
+	docs/completion/_cxl-kv:$(ZSHDIR)/_cxl-kv:644 \
 	$(B)/gen/cxl-kvd.service:$(UNITDIR)/cxl-kvd.service:644 \
 	systemd/cxl-kv.sysusers.conf:$(HOSTDIR)/sysusers.d/cxl-kv.conf:644 \
 	systemd/cxl-kv.tmpfiles.conf:$(HOSTDIR)/tmpfiles.d/cxl-kv.conf:644 \
@@ -30,8 +31,7 @@ INSTALL_DAEMON := \
 	systemd/cxl-kv.modprobe.conf:$(DOCDIR)/modprobe.conf.example:644 \
 	systemd/cxl-kvd.toml:$(DOCDIR)/cxl-kvd.toml.example:644 \
 	README.md:$(DOCDIR)/README.md:644 \
-	docs/troubleshooting.md:$(DOCDIR)/docs/troubleshooting.md:644 \
-	docs/metrics.md:$(DOCDIR)/docs/metrics.md:644 \
+	$(foreach file,$(wildcard docs/*.md docs/grafana/*.json),$(file):$(DOCDIR)/$(file):644) \
 	LICENSE:$(DOCDIR)/LICENSE:644
 INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
@@ -73,7 +73,10 @@ install-dkms: $(B)/gen/dkms.conf ## the module's source to /usr/src (DKMSDIR), f
 	@$(foreach file,$(INSTALL_DKMS),$(call install_one,$(file)) &&) true
 	@echo "module source in $(DESTDIR)$(DKMSDIR); \`dkms install cxl_kv/$(VERSION)\` builds it for the running kernel"
 
-install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX (/usr/local); DESTDIR stages
+INSTALL_BUILT := $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV)
+.PHONY: install-built
+install-built: $(INSTALL_BUILT)
+install: $(INSTALL_BUILT) $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX (/usr/local); DESTDIR stages
 	@$(foreach file,$(INSTALL_ALL),$(call install_one,$(file)) &&) true
 	@ln -sf libcxl_kv.so.0 $(DESTDIR)$(LIBDIR)/libcxl_kv.so
 	@[ -e $(DESTDIR)$(CONFIG) ] || install -D -m 644 systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG)
@@ -83,7 +86,7 @@ install: all $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install below PREFIX
 uninstall: ## remove what install put there; PURGE=1 also configuration, spilled data, users
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup stop
 	@rm -f $(foreach file,$(INSTALL_ALL),$(DESTDIR)$(call part,2,$(file))) $(DESTDIR)$(LIBDIR)/libcxl_kv.so
-	@for dir in $(addprefix $(DESTDIR)$(DOCDIR),/examples /docs /); do \
+	@for dir in $(addprefix $(DESTDIR)$(DOCDIR),/examples /docs/grafana /docs /); do \
 		[ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
 	@if cmp -s systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG); then rm $(DESTDIR)$(CONFIG); fi
 	@[ -z "$(PURGE)" ] || rm -rf $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv
@@ -91,3 +94,18 @@ uninstall: ## remove what install put there; PURGE=1 also configuration, spilled
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup remove $(if $(PURGE),purge)
 	@for left in $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv; do \
 		[ ! -e $$left ] || echo "kept $$left; \`make uninstall PURGE=1\` removes it too"; done
+
+# Debian packages, built in a copy of the tree, so that nothing of this build gets into them.
+DEB := $(B)/deb/$(VERSION)
+DEB_TREE := $(B)/deb/tree
+.PHONY: deb
+deb: deps-deb ## Debian packages, in build/deb/VERSION
+	@rm -rf $(DEB) $(DEB_TREE) && mkdir -p $(DEB) $(DEB_TREE)/debian/source
+	@tar -c --exclude=./$(B) --exclude=./.git . | tar -x -C $(DEB_TREE)
+	@cp systemd/debian/* $(DEB_TREE)/debian/
+	@echo '3.0 (native)' >$(DEB_TREE)/debian/source/format
+	@sed 's/@VERSION@/$(VERSION)/; s/@DATE@/$(shell date -R)/' systemd/debian/changelog >$(DEB_TREE)/debian/changelog
+	@echo "  DEB   $(DEB)"
+	@cd $(DEB_TREE) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage -b -us -uc -J >../build.log 2>&1 || \
+		{ tail -n 30 ../build.log; echo "all of it: $(B)/deb/build.log"; exit 1; }
+	@mv $(B)/deb/*.deb $(B)/deb/*.changes $(B)/deb/*.buildinfo $(DEB)/ && rm -rf $(DEB_TREE)
