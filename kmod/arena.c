@@ -139,6 +139,8 @@ static int get_files(struct cxl_kv_arena *arena, const struct cxl_kv_arena_regis
 	arena->files[CXL_KV_FILE_UFFD] = fget(reg->uffd);
 	if (!arena->files[CXL_KV_FILE_UFFD] || !is_userfaultfd(arena->files[CXL_KV_FILE_UFFD]))
 		return -EBADF;
+	if (!cxl_kv_uffd_serves(arena->files[CXL_KV_FILE_UFFD], current->mm))
+		return -EPERM;
 	arena->mapping = arena->files[CXL_KV_FILE_MEMORY]->f_mapping;
 	return 0;
 }

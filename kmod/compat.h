@@ -6,6 +6,8 @@
 #ifndef CXL_KV_COMPAT_H
 #define CXL_KV_COMPAT_H
 
+#include <linux/fs.h>
+#include <linux/userfaultfd_k.h>
 #include <linux/version.h>
 #include <asm/cpufeature.h>
 
@@ -21,6 +23,22 @@
 #if !defined(CONFIG_MMU_NOTIFIER)
 #error "cxl_kv needs CONFIG_MMU_NOTIFIER to see the end of a client (any of KVM, RDMA, DRM sets it)"
 #endif
+
+/*
+ * Whose address space a userfaultfd serves; its structure is in a header from 6.9
+ * on. Before, a client could register that of another process, whose faults would
+ * then reach the manager as the client's: they would find no block.
+ */
+static inline bool cxl_kv_uffd_serves(const struct file *uffd, const struct mm_struct *mm)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
+	const struct userfaultfd_ctx *ctx = uffd->private_data;
+
+	return ctx->mm == mm;
+#else
+	return true;
+#endif
+}
 
 /* Whether CPUs flush each other's TLB by an instruction: known to kernels from 6.15 on. */
 #ifdef X86_FEATURE_INVLPGB

@@ -242,39 +242,9 @@ __poll_t cxl_kv_manager_poll(struct file *filp, poll_table *table);
 void cxl_kv_event_added(struct cxl_kv_arena *arena);
 void cxl_kv_event_removed(struct cxl_kv_arena *arena);
 
-/* node.c */
-enum cxl_kv_node_origin {
-	CXL_KV_NODE_ADOPTED, /* was online before us; we only describe it */
-	CXL_KV_NODE_ADDED,   /* hot-added by us; ours to remove */
-};
-
-struct cxl_kv_node {
-	struct device dev;
-	struct list_head link;
-	enum cxl_kv_node_origin origin;
-	int nid;
-	u64 base;
-	u64 size_bytes;
-	int adistance;
-	const char *adistance_source;
-
-	struct mutex lock; /* of removal */
-	bool present;	   /* false once removed */
-	int mgid;
-	char *res_name; /* in /proc/iomem while the memory is present: must outlive it */
-	struct memory_dev_type *mtype;
-};
-
-int cxl_kv_nodes_init(void);
-void cxl_kv_nodes_exit(void);
-int cxl_kv_node_remove(struct cxl_kv_node *node);
-void cxl_kv_node_free(struct cxl_kv_node *node);
-
 /* sysfs.c */
 int cxl_kv_sysfs_init(void);
 void cxl_kv_sysfs_exit(void);
-/* Consumes the node where it fails. */
-int cxl_kv_sysfs_add_node(struct cxl_kv_node *node);
 /* Leaves the last put_device() to the caller in every case. */
 int cxl_kv_sysfs_add_arena(struct cxl_kv_arena *arena);
 void cxl_kv_sysfs_del_arena(struct cxl_kv_arena *arena);

@@ -16,6 +16,7 @@
 #include <linux/uaccess.h>
 
 #include "internal.h"
+#include "node.h"
 
 static u32 release_number(void)
 {

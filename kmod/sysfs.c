@@ -10,6 +10,7 @@
 #include <linux/sysfs.h>
 
 #include "internal.h"
+#include "node.h"
 #include "sysfs.h"
 
 static ssize_t version_show(const struct class *class, const struct class_attribute *attr,
@@ -35,6 +36,25 @@ CXL_KV_SHOW(size_bytes, struct cxl_kv_node, "%llu", it->size_bytes);
 CXL_KV_SHOW(adistance_source, struct cxl_kv_node, "%s", it->adistance_source);
 CXL_KV_SHOW(origin, struct cxl_kv_node, "%s",
 	    it->origin == CXL_KV_NODE_ADDED ? "added" : "adopted");
+
+CXL_KV_SHOW(performance_source, struct cxl_kv_node, "%s", it->perf_source);
+CXL_KV_SHOW(region, struct cxl_kv_node, "%s", it->region ? dev_name(it->region) : "none");
+
+#define PERF_SHOW(_name, _field)                                                                   \
+	static ssize_t _name##_show(struct device *dev, struct device_attribute *attr, char *buf)  \
+	{                                                                                          \
+		const struct cxl_kv_node *node = container_of(dev, struct cxl_kv_node, dev);       \
+												   \
+		if (!node->perf._field)                                                            \
+			return sysfs_emit(buf, "unknown\n");                                       \
+		return sysfs_emit(buf, "%u\n", node->perf._field);                                 \
+	}                                                                                          \
+	static DEVICE_ATTR_RO(_name)
+
+PERF_SHOW(read_latency_ns, read_latency);
+PERF_SHOW(write_latency_ns, write_latency);
+PERF_SHOW(read_bandwidth_MBps, read_bandwidth);
+PERF_SHOW(write_bandwidth_MBps, write_bandwidth);
 
 static ssize_t adistance_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
@@ -87,6 +107,12 @@ static struct attribute *node_attrs[] = {
 	&dev_attr_tier.attr,
 	&dev_attr_adistance.attr,
 	&dev_attr_adistance_source.attr,
+	&dev_attr_read_latency_ns.attr,
+	&dev_attr_write_latency_ns.attr,
+	&dev_attr_read_bandwidth_MBps.attr,
+	&dev_attr_write_bandwidth_MBps.attr,
+	&dev_attr_performance_source.attr,
+	&dev_attr_region.attr,
 	&dev_attr_origin.attr,
 	&dev_attr_state.attr,
 	&dev_attr_remove.attr,

@@ -8,6 +8,9 @@
 
 extern const struct class cxl_kv_class;
 
+/* blocks.c */
+extern const struct attribute_group cxl_kv_blocks_group;
+
 /* A file that shows a value of the object, @it, that the device is part of. */
 #define CXL_KV_SHOW(_name, _type, _fmt, _value)                                                    \
 	static ssize_t _name##_show(struct device *dev, struct device_attribute *attr,             \

@@ -118,6 +118,7 @@ static const struct attribute_group *arena_groups[] = {
 	&geometry_group,
 	&hint_group,
 	&sample_group,
+	&cxl_kv_blocks_group,
 	NULL,
 };
 

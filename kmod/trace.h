@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Tracepoints: what sampling finds, the hints taken, arenas that come and go. */
+/* Tracepoints: what sampling finds, the hints taken, arenas and nodes that come and go. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM cxl_kv
 
@@ -79,6 +79,33 @@ TRACE_EVENT(cxl_kv_arena_state,
 		__print_symbolic(__entry->event,
 			{ CXL_KV_EVENT_ARENA_ADDED, "added" },
 			{ CXL_KV_EVENT_ARENA_REMOVED, "removed" }))
+);
+
+#define CXL_KV_NODE_STATE_ADDED		1
+#define CXL_KV_NODE_STATE_ADOPTED	2
+#define CXL_KV_NODE_STATE_REMOVED	3
+
+TRACE_EVENT(cxl_kv_node_state,
+	TP_PROTO(int node, u64 base, u64 size_bytes, u32 state),
+	TP_ARGS(node, base, size_bytes, state),
+	TP_STRUCT__entry(
+		__field(int, node)
+		__field(u32, state)
+		__field(u64, base)
+		__field(u64, size_bytes)
+	),
+	TP_fast_assign(
+		__entry->node = node;
+		__entry->state = state;
+		__entry->base = base;
+		__entry->size_bytes = size_bytes;
+	),
+	TP_printk("node=%d base=%#llx size_bytes=%llu %s", __entry->node, __entry->base,
+		__entry->size_bytes,
+		__print_symbolic(__entry->state,
+			{ CXL_KV_NODE_STATE_ADDED, "added" },
+			{ CXL_KV_NODE_STATE_ADOPTED, "adopted" },
+			{ CXL_KV_NODE_STATE_REMOVED, "removed" }))
 );
 
 #endif /* CXL_KV_TRACE_H */

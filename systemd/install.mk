@@ -21,6 +21,7 @@ pages = $(foreach page,$(wildcard $(1)),$(page):$(MANDIR)/man$(subst .,,$(suffix
 INSTALL_DAEMON := \
 	$(B)/bin/cxl-kvd:$(SBINDIR)/cxl-kvd:755 \
 	$(B)/bin/cxl-kv:$(BINDIR)/cxl-kv:755 \
+	systemd/cxl-kv-online:$(SBINDIR)/cxl-kv-online:755 \
 	$(call pages,docs/man/*.[14578]) \
 	docs/completion/cxl-kv.bash:$(PREFIX)/share/bash-completion/completions/cxl-kv:644 \
 	docs/completion/_cxl-kv:$(ZSHDIR)/_cxl-kv:644 \

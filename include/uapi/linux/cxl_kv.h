@@ -208,7 +208,8 @@ struct cxl_kv_ring {
  *	ENOTTY		no such ioctl
  *	EOPNOTSUPP	a flag or a reserved field that this kernel does not know
  *	EPERM		the caller lacks the capability, is not the manager, or is not
- *			the process that registered the arena
+ *			the process that registered the arena or opened the
+ *			userfaultfd
  */
 #define CXL_KV_IOC_TYPE	0xD4
 

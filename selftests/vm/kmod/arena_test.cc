@@ -103,6 +103,9 @@ TEST_F(Register, ChecksTheFiles)
 	for (int fd : {-1, 9999, null.get(), parts.memory.get(), client.get()})
 		EXPECT_EQ(with([&](auto &arg) { arg.uffd = fd; }), EBADF) << fd;
 	EXPECT_EQ(with([&](auto &arg) { arg.memory_fd = small.get(); }), EINVAL);
+	/* All that this process has is right for a child, but the faults would be this process's.
+	 */
+	EXPECT_EQ(in_child([&] { return with([](auto &) {}); }), EPERM);
 	EXPECT_EQ(with([&](auto &arg) { arg.table_fd = small_table.get(); }), EINVAL);
 }
 
@@ -151,6 +154,30 @@ TEST_F(Register, RefusesWhatIsRegistered)
 	EXPECT_NE(again, arena) << "numbers are not reused at once";
 }
 
+/* Registered as its own, what is mapped over the middle of an arena would be in two. */
+TEST_F(Register, RefusesWhatOverlapsAnArena)
+{
+	ArenaParts over;
+	Mapping room(mmap(nullptr, 2 * parts.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+		     2 * parts.bytes);
+	auto map_at = [&](const ArenaParts &from, std::byte *at) {
+		cxl_kv_arena_register arg = from.argument();
+
+		EXPECT_EQ(mmap(at, from.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			       from.memory.get(), 0),
+			  at);
+		arg.base = reinterpret_cast<uintptr_t>(at);
+		return arg;
+	};
+
+	cxl_kv_arena_register first = map_at(parts, room.data());
+	ASSERT_EQ(call(client, CXL_KV_IOC_ARENA_REGISTER, &first), 0);
+	cxl_kv_arena_register second = map_at(over, room.data() + parts.bytes / 2);
+	EXPECT_EQ(call(client, CXL_KV_IOC_ARENA_REGISTER, &second), EEXIST);
+	ASSERT_EQ(unregister(client, first.arena), 0);
+	EXPECT_EQ(call(client, CXL_KV_IOC_ARENA_REGISTER, &second), 0);
+}
+
 TEST_F(Register, IsLimited)
 {
 	std::vector<std::unique_ptr<ArenaParts>> many;
@@ -175,6 +202,31 @@ TEST_F(Register, ShowsTheArenaInSysfs)
 	EXPECT_EQ(read_file(dir + "/geometry/head_dim"), "64");
 	ASSERT_EQ(unregister(client, arena), 0);
 	EXPECT_NE(access(dir.c_str(), F_OK), 0);
+}
+
+TEST_F(Register, CountsBlocksByState)
+{
+	ASSERT_EQ(parts.register_on(client, &arena), 0);
+	std::string dir = "/sys/class/cxl_kv/arena" + std::to_string(arena) + "/blocks/";
+	auto set = [&](unsigned first, unsigned nr, uint64_t word) {
+		for (unsigned i = first; i < first + nr; i++)
+			ASSERT_EQ(pwrite(parts.table.get(), &word, 8, i * 8), 8);
+	};
+
+	EXPECT_EQ(read_file(dir + "empty"), "128");
+	set(0, 1, CXL_KV_RESIDENT);
+	set(10, 2, CXL_KV_RESIDENT | CXL_KV_WORD_CLEAN);
+	set(20, 3, CXL_KV_RESIDENT | CXL_KV_WORD_CLEAN | 5 * CXL_KV_WORD_LEASES_ONE);
+	set(30, 4, CXL_KV_COLD | CXL_KV_WORD_CLEAN);
+	set(40, 1, CXL_KV_RESTORING | CXL_KV_WORD_LEASES_ONE);
+	set(50, 6, CXL_KV_LOST);
+	set(60, 1, CXL_KV_SPILLING | CXL_KV_WORD_TIER_MASK);
+	EXPECT_EQ(read_file(dir + "dirty"), "2");
+	EXPECT_EQ(read_file(dir + "clean"), "2");
+	EXPECT_EQ(read_file(dir + "leased"), "3");
+	EXPECT_EQ(read_file(dir + "absent"), "5");
+	EXPECT_EQ(read_file(dir + "lost"), "6");
+	EXPECT_EQ(read_file(dir + "empty"), "110");
 }
 
 TEST_F(Register, KeepsTheModule)
@@ -236,6 +288,49 @@ TEST_F(Manager, NeedsItInTheInitialUserNamespace)
 			  return unshare(CLONE_NEWUSER) ? errno : attach(device);
 		  }),
 		  EPERM);
+}
+
+TEST_F(Manager, ServesAClientInAnotherUserNamespace)
+{
+	int registered[2], seen[2];
+	char byte = 0;
+
+	ASSERT_EQ(pipe2(registered, O_CLOEXEC), 0);
+	ASSERT_EQ(pipe2(seen, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		Fd device = open_device();
+		ArenaParts own;
+		uint32_t number = 0;
+		cxl_kv_hints none{sizeof(none), 0, 0, 0, 0, 0, 0};
+
+		/* What it may do needs no capability, and it has none where it counts. */
+		if (unshare(CLONE_NEWUSER) || own.register_on(device, &number))
+			_exit(1);
+		none.arena = number;
+		if (call(device, CXL_KV_IOC_HINT, &none) || attach(device) != EPERM)
+			_exit(2);
+		/* Arenas of others are not there for it. */
+		none.arena = arena;
+		if (call(device, CXL_KV_IOC_HINT, &none) != ENOENT)
+			_exit(3);
+		if (write(registered[1], "x", 1) != 1 || read(seen[0], &byte, 1) != 1)
+			_exit(4);
+		_exit(unregister(device, number) ? 5 : 0);
+	}
+	EXPECT_EQ(take_event(manager), Event(CXL_KV_EVENT_ARENA_ADDED, arena));
+	Event added = take_event(manager);
+	ASSERT_EQ(added.first, static_cast<uint32_t>(CXL_KV_EVENT_ARENA_ADDED));
+	ASSERT_EQ(read(registered[0], &byte, 1), 1);
+	arena = added.second;
+	cxl_kv_arena_get got = get(manager);
+	Fd memory(got.memory_fd), uffd(got.uffd), table(got.table_fd);
+	EXPECT_EQ(got.pid, static_cast<uint32_t>(pid));
+	ASSERT_EQ(write(seen[1], "x", 1), 1);
+	int status = 0;
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(WEXITSTATUS(status), 0);
+	EXPECT_EQ(take_event(manager), Event(CXL_KV_EVENT_ARENA_REMOVED, added.second));
 }
 
 TEST_F(Manager, GetsTheArenaAsItWasRegistered)

@@ -34,7 +34,7 @@ check "two ranges with one node are refused" refused "size=, and node= where giv
 	base="$KV_NODE1_BASE,$KV_NODE1_BASE" size=128M,128M node=1
 check "a range that firmware knows no node for is refused" refused "base=.*give node=" \
 	base=0x7000000000 size=128M
-check "a held range names its holder" refused '.* is held: "System RAM"' base=0x100000000 size=128M node=1
+check "a held range names its holder" refused '.* is held: it is System RAM' base=0x100000000 size=128M node=1
 check "a node that is not online is not adopted" refused "node=1: only a node" node=1
 check "nothing stayed loaded" test ! -d /sys/module/cxl_kv
 check "no range of ours is left" sh -c '! grep -q cxl_kv /proc/iomem'
@@ -54,6 +54,11 @@ check "base" is $class/node1/base "$KV_NODE1_BASE"
 check "size" is $class/node1/size_bytes $((${KV_NODE1_SIZE%M} << 20))
 check "distance comes from HMAT" is $class/node1/adistance_source hmat
 check "origin" is $class/node1/origin added
+check "performance comes from HMAT" is $class/node1/performance_source hmat
+check "read latency" is $class/node1/read_latency_ns 300
+check "write latency" is $class/node1/write_latency_ns 300
+check "read bandwidth" is $class/node1/read_bandwidth_MBps 51200
+check "write bandwidth" is $class/node1/write_bandwidth_MBps 51200
 check "state" is $class/node1/state online
 check "rmmod is refused" sh -c '! rmmod cxl_kv'
 check "removal wants a 1" sh -c "! echo 0 >$class/node1/remove"

@@ -7,6 +7,7 @@
 #include "vm/kmod/device.h"
 
 #include <numaif.h>
+#include <sys/uio.h>
 #include <vector>
 
 using namespace cxlkv;
@@ -127,6 +128,54 @@ TEST(Removal, KeepsLivePagesOfTwoProcesses)
 	}
 	EXPECT_EQ(unload_module(), 0);
 	EXPECT_FALSE(read_file("/proc/iomem").empty());
+}
+
+/* Whether the page at @at holds @value on node 1. */
+bool is_on_node1(const Mapping &map, std::byte value)
+{
+	int node = -1;
+
+	EXPECT_EQ(get_mempolicy(&node, nullptr, 0, map.data(), MPOL_F_NODE | MPOL_F_ADDR), 0);
+	return node == 1 && map.data()[0] == value;
+}
+
+TEST(Removal, IsRefusedWhileAPageIsPinned)
+{
+	const char *base = getenv("KV_NODE1_BASE"), *size = getenv("KV_NODE1_SIZE");
+
+	if (!base || !size)
+		GTEST_SKIP() << "no reserved range in this guest";
+	std::ofstream("/sys/devices/system/memory/auto_online_blocks") << "online_movable";
+	ASSERT_EQ(load_module((std::string("remove_timeout_ms=3000 node=1 base=") + base +
+			       " size=" + size)
+				      .c_str()),
+		  0);
+	{
+		Mapping map(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				 -1, 0),
+			    4096);
+		unsigned long mask = 1ul << 1;
+		int ends[2];
+
+		ASSERT_EQ(mbind(map.data(), 4096, MPOL_BIND, &mask, 8 * sizeof(mask), 0), 0);
+		map.data()[0] = std::byte{42};
+		/* A pipe that was given the page holds it: it cannot move, nor be told to let go.
+		 */
+		ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+		iovec part{map.data(), 4096};
+		ASSERT_EQ(vmsplice(ends[1], &part, 1, 0), 4096);
+
+		EXPECT_EQ(remove_node(), EBUSY);
+		EXPECT_EQ(read_file(std::string(class_dir) + "state"), "online");
+		EXPECT_TRUE(is_on_node1(map, std::byte{42}));
+		EXPECT_EQ(unload_module(), EAGAIN) << "memory is still added";
+		EXPECT_EQ(remove_node(), EBUSY) << "and it stays refused";
+		close(ends[0]);
+		close(ends[1]);
+		EXPECT_EQ(remove_node(), 0);
+		EXPECT_EQ(map.data()[0], std::byte{42});
+	}
+	EXPECT_EQ(unload_module(), 0);
 }
 
 } // namespace

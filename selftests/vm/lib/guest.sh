@@ -78,17 +78,28 @@ hmat()
 		-numa "$lb,target=$target,data-type=access-bandwidth,bandwidth=${gbps}G")
 }
 
-# A CXL type-3 device with volatile memory behind one root port; guest/cxl-region makes a region of it.
+# CXL type-3 devices with volatile memory, each behind a root port of one host bridge, and two windows
+# of addresses, each a node by CEDT; guest/cxl-region makes regions of them.
 cxl_args()
 {
-	local node0_mb=$1 cxl_mb=$2
+	local node0_mb=$1 cxl_mb=$2 endpoints=$3 i
 
 	qemu_args+=(-cpu "max,hypervisor=off" -M "q35,cxl=on" -m "${node0_mb}M,maxmem=8G,slots=8"
-		-object "memory-backend-ram,id=cxlm0,share=on,size=${cxl_mb}M"
-		-device "pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1"
-		-device "cxl-rp,port=0,bus=cxl.1,id=rp0,chassis=0,slot=2"
-		-device "cxl-type3,bus=rp0,volatile-memdev=cxlm0,id=cxl-vmem0"
-		-M "cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G"
+		-device "pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1")
+	# With several, firmware also says how far it is to the host bridge, which is node 1 for that.
+	if ((endpoints > 1)); then
+		qemu_args+=(-M hmat=on -object "memory-backend-ram,id=m0,size=${node0_mb}M"
+			-numa "node,nodeid=0,cpus=0-1,memdev=m0" -numa "node,nodeid=1,initiator=0"
+			-object "acpi-generic-port,id=port0,pci-bus=cxl.1,node=1")
+		hmat 0 100 200
+		hmat 1 150 100
+	fi
+	for ((i = 0; i < endpoints; i++)); do
+		qemu_args+=(-object "memory-backend-ram,id=cxlm$i,share=on,size=${cxl_mb}M"
+			-device "cxl-rp,port=$i,bus=cxl.1,id=rp$i,chassis=0,slot=$((2 + i))"
+			-device "cxl-type3,bus=rp$i,volatile-memdev=cxlm$i,id=cxl-vmem$i")
+	done
+	qemu_args+=(-M "cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G,cxl-fmw.1.targets.0=cxl.1,cxl-fmw.1.size=4G"
 		# Emulated CXL memory is no RAM to QEMU: a device reaches it through a bounce buffer, which
 		# by default holds one page, and a larger transfer stops the device for good. virtio devices
 		# have such a buffer of their own only behind an (absent) IOMMU.
