@@ -165,6 +165,67 @@ std::unique_ptr<Sampler> make_sampler(const Options &options, bool with_module)
 	return Sampler::create();
 }
 
+/* What cxl-kv bench measured, else what is measured now; clients need not wait for it. */
+void begin_bandwidths(Bandwidths &bandwidths, const Options &options, const Tiers &tiers)
+{
+	auto read = bandwidths.read(options.daemon.measured);
+
+	if (read)
+		return log_info("bandwidths are those of {}", options.daemon.measured);
+	if (read.error().code != ENOENT)
+		log_warning("{}; measuring instead", read.error().what);
+	bandwidths.calibrate(tiers.hot_nodes[0],
+			     tiers.warm_nodes.empty() ? -1 : tiers.warm_nodes[0],
+			     options.cold.path);
+}
+
+struct Threaded {
+	ControlSocket &socket;
+	FaultServer &faults;
+	PolicyThread &policy;
+	Mover &mover;
+	ObjectThread &objects;
+	Registry &registry;
+	Bandwidths &bandwidths;
+};
+
+/* Starts the threads, serves, and ends them in the order in which they need each other. */
+Result<> run_threads(const Threaded &parts, const Options &options, const Tiers &tiers,
+		     const std::function<Result<>(const std::atomic<bool> &failed)> &serve)
+{
+	std::atomic<bool> failed{false};
+	std::thread io_thread([&] {
+		if (auto result = parts.faults.run(); !result) {
+			log_error("I/O thread: {}", result.error().what);
+			failed = true;
+			parts.socket.wake();
+		}
+	});
+	std::thread policy_thread([&] { parts.policy.run(); });
+	std::thread mover_thread([&] { parts.mover.run(); });
+	std::thread calibration([&] { begin_bandwidths(parts.bandwidths, options, tiers); });
+	std::thread object_thread([&] { parts.objects.run(); });
+	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
+		 CXL_KV_VERSION, options.daemon.socket, tiers.hot_limit_bytes >> 20,
+		 tiers.hot_nodes[0], tiers.warm_limit_bytes >> 20, options.cold.path);
+	sd_notify(0, "READY=1");
+
+	Result<> result = serve(failed);
+
+	sd_notify(0, "STOPPING=1");
+	calibration.join();
+	parts.policy.stop();
+	parts.mover.stop();
+	policy_thread.join();
+	mover_thread.join();
+	parts.objects.stop(!failed);
+	object_thread.join();
+	parts.registry.detach_all();
+	parts.faults.stop();
+	io_thread.join();
+	return result;
+}
+
 Result<> run(Options options, const ConfigSource &source)
 {
 	auto tiers = resolve_tiers(options);
@@ -228,51 +289,15 @@ Result<> run(Options options, const ConfigSource &source)
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 
-	std::atomic<bool> failed{false};
-	std::thread io_thread([&] {
-		if (auto result = (*faults)->run(); !result) {
-			log_error("I/O thread: {}", result.error().what);
-			failed = true;
-			(*socket)->wake();
-		}
-	});
-	std::thread policy_thread([&] { policy.run(); });
-	std::thread mover_thread([&] { mover.run(); });
-	/* Clients need not wait for it. */
-	std::thread calibration([&] {
-		auto read = bandwidths.read(options.daemon.measured);
-		if (read)
-			return log_info("bandwidths are those of {}", options.daemon.measured);
-		if (read.error().code != ENOENT)
-			log_warning("{}; measuring instead", read.error().what);
-		bandwidths.calibrate(tiers->hot_nodes[0],
-				     tiers->warm_nodes.empty() ? -1 : tiers->warm_nodes[0],
-				     options.cold.path);
-	});
-	std::thread object_thread([&] { objects.run(); });
 	if (recovered)
 		control.start_object_pool();
-	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
-		 CXL_KV_VERSION, options.daemon.socket, tiers->hot_limit_bytes >> 20,
-		 tiers->hot_nodes[0], tiers->warm_limit_bytes >> 20, options.cold.path);
-	sd_notify(0, "READY=1");
-
 	const Reloadable reloadable{source, options, *tiers, policy, mover, registry};
 	control.on_tune([&](const nlohmann::json &settings) { return tune(reloadable, settings); });
-	Result<> result = serve(**socket, control, registry, signals, failed, reloadable);
-
-	sd_notify(0, "STOPPING=1");
-	calibration.join();
-	policy.stop();
-	mover.stop();
-	policy_thread.join();
-	mover_thread.join();
-	objects.stop();
-	object_thread.join();
-	registry.detach_all();
-	(*faults)->stop();
-	io_thread.join();
-	return result;
+	return run_threads({**socket, **faults, policy, mover, objects, registry, bandwidths},
+			   options, *tiers, [&](const std::atomic<bool> &failed) {
+				   return serve(**socket, control, registry, signals, failed,
+						reloadable);
+			   });
 }
 
 } // namespace

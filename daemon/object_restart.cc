@@ -11,6 +11,8 @@
 #include "registry.h"
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 
 namespace cxlkv {
 
@@ -161,22 +163,24 @@ void ObjectThread::spill_all()
 		request.extents = in_memory();
 		if (request.extents.empty())
 			return;
-		std::optional<Outcome> outcome;
+		auto outcome = std::make_shared<std::optional<Outcome>>();
 		request.kind = Request::Kind::Spill;
 		request.arena = arena_;
-		request.done = [&, this](const Outcome &o) {
-			post([&outcome, o] { outcome = o; });
+		request.done = [this, outcome](const Outcome &o) {
+			post([outcome, o] { *outcome = o; });
 		};
 		faults_.submit(std::move(request));
-		while (!outcome) {
-			wait_for_events();
+		while (!*outcome && monotonic_ns() < end) {
+			wait_for_events(100);
 			take_posted();
 		}
-		if (outcome->nr_done)
+		if (!*outcome)
+			break;
+		if ((*outcome)->nr_done)
 			progress = monotonic_ns();
 		else
 			std::this_thread::sleep_for(std::chrono::milliseconds(10));
-		if (outcome->error)
+		if ((*outcome)->error)
 			break;
 	}
 	log_warning("not all objects could be written to the spill store");
@@ -184,8 +188,6 @@ void ObjectThread::spill_all()
 
 void ObjectThread::write_out()
 {
-	if (saver_.joinable())
-		saver_.join();
 	if (!arena_ || spaces_.empty())
 		return;
 	spill_all();

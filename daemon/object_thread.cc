@@ -20,6 +20,11 @@ constexpr size_t kMaxBuffers = 64;
 /* Done between two looks at what is new. */
 constexpr unsigned kItemsARound = 64;
 constexpr uint64_t kBytesARound = 4u << 20;
+/* So long after an item the next is looked for before the thread sleeps: who waits for one job
+ * sends the next soon, and to be woken takes longer than to do it. */
+constexpr uint64_t kLookNs = 20'000;
+/* Other events have their turn at least this often. */
+constexpr unsigned kMaxLooks = 64;
 constexpr uint64_t kDefaultDeadlineNs = 30'000'000'000;
 
 bool fits_lane(cxl_kv_lane_class lane, uint8_t op)
@@ -52,19 +57,24 @@ void ObjectThread::post(std::function<void()> work)
 	{
 		std::lock_guard lock(mutex_);
 		posted_.push_back(std::move(work));
+		is_posted_ = true;
 	}
 	eventfd_write(posted_event_.get(), 1);
 }
 
-void ObjectThread::stop()
+void ObjectThread::stop(bool keep)
 {
-	post([this] { stop_ = true; });
+	post([this, keep] {
+		stop_ = true;
+		keep_ = keep;
+	});
 }
 
 void ObjectThread::run()
 {
 	while (!stop_) {
-		wait_for_events();
+		if (!look_again())
+			wait_for_events(timeout_ms());
 		take_posted();
 		run_ready();
 		expire();
@@ -76,7 +86,10 @@ void ObjectThread::run()
 		for (uint64_t work : std::set<uint64_t>(client.works))
 			finish(work, -ECANCELED);
 	notify_clients();
-	write_out();
+	if (saver_.joinable())
+		saver_.join();
+	if (keep_)
+		write_out();
 }
 
 ObjectPool *ObjectThread::make_pool()
@@ -132,10 +145,27 @@ int ObjectThread::timeout_ms() const
 				   std::min<uint64_t>((at - now + 999'999) / 1'000'000, 60'000));
 }
 
-void ObjectThread::wait_for_events()
+/* True: there is something to do without a look at other events. */
+bool ObjectThread::look_again()
+{
+	if (ready_.empty() && nr_looks_++ < kMaxLooks && !stop_)
+		do {
+			for (auto &[connection, client] : clients_)
+				if (client.lanes && client.lanes->waiting()) {
+					take_items(connection);
+					return true;
+				}
+			if (is_posted_)
+				return true;
+		} while (monotonic_ns() - last_item_ns_ < kLookNs);
+	nr_looks_ = 0;
+	return false;
+}
+
+void ObjectThread::wait_for_events(int most_ms)
 {
 	std::array<epoll_event, 64> ready;
-	int nr = epoll_wait(epoll_.get(), ready.data(), ready.size(), timeout_ms());
+	int nr = epoll_wait(epoll_.get(), ready.data(), ready.size(), most_ms);
 
 	for (int i = 0; i < nr; i++) {
 		uint64_t tag = ready[static_cast<size_t>(i)].data.u64, connection = tag / 2;
@@ -152,9 +182,12 @@ void ObjectThread::wait_for_events()
 void ObjectThread::take_posted()
 {
 	std::vector<std::function<void()>> posted;
+	if (!is_posted_)
+		return;
 	{
 		std::lock_guard lock(mutex_);
 		posted.swap(posted_);
+		is_posted_ = false;
 	}
 	for (auto &work : posted)
 		work();
@@ -192,7 +225,7 @@ bool ObjectThread::accept(uint64_t connection, Client &client, cxl_kv_lane_class
 	work.connection = connection;
 	work.lane = lane;
 	work.item = item;
-	work.start_ns = monotonic_ns();
+	work.start_ns = last_item_ns_ = monotonic_ns();
 	if (has_deadline(item.op)) {
 		if (!item.deadline_ns)
 			work.item.deadline_ns = work.start_ns + kDefaultDeadlineNs;

@@ -53,10 +53,10 @@ public:
 
 	/* What was saved, before run(). True: there is something, the pool should be served. */
 	bool recover(const SavedObjects &saved);
-	void run(); /* until stop(); writes the objects out at its end */
-	/* Answers what is open with ECANCELED and ends run(); the I/O thread must go on. Any
-	 * thread. */
-	void stop();
+	void run(); /* until stop() */
+	/* Answers what is open with ECANCELED and ends run(). keep: writes the objects out
+	 * first, for which the I/O thread must go on. Any thread. */
+	void stop(bool keep);
 	/* Runs it on this thread, soon. Any thread. */
 	void post(std::function<void()> work);
 
@@ -108,7 +108,8 @@ private:
 
 	/* object_thread.cc: the loop */
 	[[nodiscard]] bool watch(int fd, uint64_t tag, uint32_t events);
-	void wait_for_events();
+	void wait_for_events(int most_ms);
+	[[nodiscard]] bool look_again();
 	void take_posted();
 	void take_items(uint64_t connection);
 	bool accept(uint64_t connection, Client &client, cxl_kv_lane_class lane,
@@ -172,11 +173,12 @@ private:
 
 	std::mutex mutex_; /* of what follows */
 	std::vector<std::function<void()>> posted_;
+	std::atomic<bool> is_posted_{false};
 
 	std::unique_ptr<ObjectPool> pool_; /* made by the control thread before anything uses it */
 	std::shared_ptr<Arena> arena_;
 	std::atomic<uint32_t> arena_number_{0};
-	bool attach_failed_ = false, stop_ = false;
+	bool attach_failed_ = false, stop_ = false, keep_ = false;
 	std::vector<std::function<void()>> opens_; /* that wait for the pool to be served */
 	ObjectTable table_;
 	std::map<uint32_t, Space> spaces_;
@@ -191,6 +193,8 @@ private:
 	uint32_t next_space_ = 1;
 	uint64_t next_work_ = 1, next_tenant_ = 1;
 	uint32_t nr_leaving_ = 0; /* objects whose chunks come free without more being done */
+	uint64_t last_item_ns_ = 0;
+	unsigned nr_looks_ = 0;
 	uint64_t next_save_ns_ = 0, saved_changes_ = 0;
 	std::thread saver_;
 	ObjectStats counters_;

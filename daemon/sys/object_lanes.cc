@@ -67,6 +67,15 @@ Result<std::unique_ptr<ObjectLanes>> ObjectLanes::create(std::deque<Fd> files)
 	return lanes;
 }
 
+bool ObjectLanes::waiting() const
+{
+	for (size_t lane = 0; lane < own_.size(); lane++)
+		if (__atomic_load_n(&lanes_[lane].item_head, __ATOMIC_ACQUIRE) !=
+		    own_[lane].item_tail)
+			return true;
+	return false;
+}
+
 bool ObjectLanes::take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items)
 {
 	cxl_kv_lane &shared = lanes_[lane];

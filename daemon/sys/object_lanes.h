@@ -24,6 +24,8 @@ public:
 
 	/* Readable when there is something to take. */
 	[[nodiscard]] int doorbell() const { return files_[CXL_KV_DOORBELL_FILE].get(); }
+	/* Whether there is something to take; costs no system call. */
+	[[nodiscard]] bool waiting() const;
 	/* Appends at most max items. False: the client's counter makes no sense. */
 	bool take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items);
 	/* False: there is no room, so the client had more items out than it may. */
