@@ -13,7 +13,7 @@ DEPS_DEV := python3 libgtest-dev libbenchmark-dev fio clang-format shellcheck ma
 # Packages, and the clean Debian that they are tested in.
 DEPS_DEB := debhelper dpkg-dev fakeroot lintian mmdebstrap
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
-DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin
+DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin dmsetup cryptsetup-bin
 
 # `make V=1` shows whole command lines.
 Q := $(if $(filter 1,$(V)),,@)

@@ -168,7 +168,8 @@ private:
 		int rc = in_parts(ranges, [&](const cxl_kv_range *at, size_t nr) {
 			uint64_t hits = 0;
 			int result = cxl_kv_lease(arena_, at, nr, timeout(), &hits);
-			if (result == -EIO) /* a miss: what is lost is made again */
+			/* A miss: what is lost is made again, and more may turn out to be lost. */
+			for (int tries = 0; result == -EIO && tries < 64; tries++)
 				result = renew(at, nr)
 						 ?: cxl_kv_lease(arena_, at, nr, timeout(), &hits);
 			if (!result) {
