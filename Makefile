@@ -168,7 +168,7 @@ $(VMTEST): $(B)/vmtest/%: $(B)/obj/selftests/vm/%.o $(call obj,$(TESTLIB_SRC)) $
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -Wl,-rpath,'$$ORIGIN/../../lib' -lgtest
 
-$(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(call obj,$(filter-out %/tap_main.cc,$(TESTLIB_SRC))) $(LIBDAEMON) $(LIBCXLKV)
+$(BENCH): $(B)/bench/%: $(B)/obj/selftests/bench/%.o $(call obj,$(filter-out %/tap_main.cc,$(TESTLIB_SRC))) $(ENGINE_OBJ) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lbenchmark
@@ -196,6 +196,11 @@ check-sanitize: ## unit tests under ASan and UBSan, in a build folder of their o
 		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 	@selftests/run $(UNIT:$(B)/%=$(B)/sanitize/%)
 
+.PHONY: check-thread-sanitize
+check-thread-sanitize: ## unit tests under TSan, likewise
+	@$(MAKE) --no-print-directory B=$(B)/tsan unit-programs SANITIZE=-fsanitize=thread
+	@selftests/run $(UNIT:$(B)/%=$(B)/tsan/%)
+
 check-crash: $(B)/unit/store_crash_test ## 1,000 kills of a process that uses the spill store
 	@CXL_KV_KILLS=1000 $<
 
@@ -213,11 +218,12 @@ fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under A
 	@mkdir -p $(B)/fuzz/corpus
 	$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus
 
-# Programs and scripts that take many minutes, so not part of `make check`.
-CHECK_LONG := $(LONG)
+# Programs that take many minutes, so not part of `make check`.
+CHECK_LONG := $(LONG) $(B)/native/session_soak_test
 .PHONY: check-long
-check-long: all $(CHECK_LONG) ## tests that take many minutes each: a full store for 10 minutes (CXL_KV_SOAK_SECONDS=)
-	@selftests/run -t 3600 $(CHECK_LONG)
+check-long: all $(CHECK_LONG) ## what takes many minutes: two soaks of 10, sanitizers (root; CXL_KV_SOAK_SECONDS=600)
+	@CXL_KV_SOAK_SECONDS=$${CXL_KV_SOAK_SECONDS:-600} selftests/run -t 3600 $(CHECK_LONG)
+	@$(MAKE) --no-print-directory check-sanitize check-thread-sanitize
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)

@@ -75,14 +75,6 @@ std::optional<std::vector<Extent>> get_ranges(const json &in, const Arena &arena
 	return extents;
 }
 
-void registered(const Answer &answer, const Result<std::shared_ptr<ArenaEntry>> &result)
-{
-	if (!result)
-		return answer.fail(result.error().code, result.error().what);
-	const ArenaOptions &options = (*result)->arena->options;
-	answer.ok({{"arena", options.number}, {"key", std::to_string(options.key)}});
-}
-
 } // namespace
 
 const Control::OpEntry Control::kOps[] = {
@@ -112,18 +104,13 @@ const Control::OpEntry Control::kOps[] = {
 	{"namespace_close", &Control::op_namespace_close},
 };
 
-Control::Control(const Parts &parts, std::function<json()> status)
-    : parts_(parts), status_(std::move(status))
-{
-}
-
 ControlSocket::Handler Control::handler()
 {
 	return {[this](const Peer &peer, const std::string &text, Files &files) {
 			return line(peer, text, files);
 		},
 		[this](const Peer &peer) {
-			names_.erase(peer.connection);
+			clients_.erase(peer.connection);
 			parts_.recorder.hangup(peer.connection);
 			parts_.registry.hangup(peer);
 			parts_.objects.hangup(peer.connection);
@@ -160,25 +147,47 @@ void Control::op_hello(const Peer &peer, const json &in, Answer answer, Files &)
 		return answer.fail(EPROTO,
 				   fmt::format("this daemon speaks version {}, the client {}",
 					       CXL_KV_ABI_VERSION, *version));
-	names_[peer.connection] = get_text(in, "name").substr(0, 64);
+	const std::string declared = get_text(in, "tenant");
+	const int tenant = parts_.tenants.identify(peer.uid, declared);
+	if (tenant < 0)
+		return answer.fail(EACCES,
+				   fmt::format("tenant \"{}\" is not in the configuration, or not "
+					       "for user {} to be",
+					       declared.substr(0, 64), peer.uid));
+	clients_[peer.connection] = {get_text(in, "name").substr(0, 64),
+				     static_cast<uint32_t>(tenant)};
 	answer.ok({{"version", CXL_KV_ABI_VERSION},
 		   {"daemon", CXL_KV_VERSION},
 		   {"mode", parts_.registry.module_fd() >= 0 ? "module" : "native"}},
 		  parts_.uffd_device);
 }
 
+/* Before the client hears of its arena it counts as its tenant's. */
+void Control::registered(const Answer &answer, uint32_t tenant,
+			 const Result<std::shared_ptr<ArenaEntry>> &result)
+{
+	if (!result)
+		return answer.fail(result.error().code, result.error().what);
+	Arena &arena = *(*result)->arena;
+	arena.tenant = tenant;
+	arena.tenant_limit_bytes = parts_.tenants[tenant].quota.memory(parts_.has_warm);
+	answer.ok({{"arena", arena.options.number}, {"key", std::to_string(arena.options.key)}});
+}
+
 void Control::op_register(const Peer &peer, const json &in, Answer answer, Files &files)
 {
+	const uint32_t tenant = clients_[peer.connection].tenant;
 	auto format = get_cold_format(in, parts_.cold_format);
 	if (!format)
 		return answer.fail(format.error().code, format.error().what);
-	auto done = [answer, format = *format](const Result<std::shared_ptr<ArenaEntry>> &result) {
+	auto done = [this, answer, tenant, format = *format](
+			    const Result<std::shared_ptr<ArenaEntry>> &result) {
 		if (result)
 			set_cold_format(*(*result)->arena, format);
-		registered(answer, result);
+		registered(answer, tenant, result);
 	};
 	if (auto module_id = get_u32(in, "module_arena"))
-		return parts_.registry.claim(peer, *module_id, names_[peer.connection], done);
+		return parts_.registry.claim(peer, *module_id, clients_[peer.connection].name, done);
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");
@@ -201,7 +210,7 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	ArenaOptions options;
 	options.client_base = *base;
 	options.ring_entries = *ring_entries;
-	options.name = names_[peer.connection];
+	options.name = clients_[peer.connection].name;
 	parts_.registry.add(peer, *geometry,
 			    {std::move(taken[0]), std::move(taken[1]), std::move(taken[2]),
 			     std::move(taken[3])},
@@ -281,97 +290,6 @@ void Control::op_drop(const Peer &peer, const json &in, Answer answer, Files &)
 	submit_ranges(Request::Kind::Drop, peer, in, answer);
 }
 
-void Control::session_hint(Arena &arena, uint32_t slot, cxl_kv_hint_kind kind)
-{
-	cxl_kv_hint hint{};
-
-	hint.kind = static_cast<uint8_t>(kind);
-	hint.slot = slot;
-	parts_.policy.hint(arena, hint);
-}
-
-void Control::op_session(const Peer &peer, const json &in, Answer answer, Files &)
-{
-	auto entry = own_arena(peer, in, answer);
-	if (!entry)
-		return;
-	auto slot = get_u32(in, "slot");
-	std::string state = get_text(in, "state");
-	if (!slot || *slot >= entry->open_slots.size() || (state != "open" && state != "close"))
-		return answer.fail(EINVAL,
-				   "session needs a slot of the arena and state open or close");
-	if (state == "open") {
-		if (entry->open_slots[*slot].exchange(true))
-			return answer.fail(EBUSY, fmt::format("slot {} is open already", *slot));
-		/* It begins with its prefill, whose blocks go straight to warm (design.md section
-		 * 6, phase). */
-		parts_.policy.take_hints();
-		parts_.recorder.opened(*entry->arena, *slot, monotonic_ns() / 1000000);
-		Where where = parts_.policy.draining(Where::Warm) ? Where::Hot : Where::Warm;
-		auto placed = parts_.placement.place_slot(*entry->arena, *slot, where);
-		if (placed)
-			return answer.ok();
-		entry->open_slots[*slot] = false;
-		return answer.fail(placed.error().code, placed.error().what);
-	}
-	/* What is recorded of the session comes before its blocks go. */
-	parts_.policy.take_hints();
-	parts_.recorder.closing(*entry->arena, *slot);
-	Request request{};
-	request.kind = Request::Kind::Drop;
-	request.arena = entry->arena;
-	request.extents = made_blocks(*entry->arena, *slot);
-	submit(std::move(request), [this, answer, entry, slot = *slot](const Outcome &o) {
-		if (!o.error) {
-			session_hint(*entry->arena, slot, CXL_KV_HINT_PARK);
-			entry->open_slots[slot] = false;
-		}
-		answer.outcome(o);
-	});
-}
-
-void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
-{
-	auto entry = own_arena(peer, in, answer);
-	if (!entry)
-		return;
-	auto slot = get_u32(in, "slot");
-	auto wait = in.find("wait");
-	if (!slot || *slot >= entry->open_slots.size() || wait == in.end() || !wait->is_boolean())
-		return answer.fail(EINVAL, "wake needs a slot of the arena and wait");
-	session_hint(*entry->arena, *slot, CXL_KV_HINT_WAKE);
-	parts_.policy.kick();
-	Request request{};
-	bool answer_later = wait->get<bool>();
-	/* Nobody waits: take the room there is; the policy orders the rest back as it makes room.
-	 */
-	request.kind = answer_later ? Request::Kind::Fetch : Request::Kind::Prefetch;
-	request.arena = entry->arena;
-	request.extents = made_blocks(*entry->arena, *slot);
-	request.deadline_ns = deadline_of(in);
-	if (!answer_later)
-		answer.ok();
-	submit(std::move(request),
-	       [this, answer, answer_later, begin = monotonic_ns()](const Outcome &o) {
-		       if (!o.error)
-			       wakes_ns.add(monotonic_ns() - begin);
-		       if (answer_later)
-			       answer.outcome(o);
-	       });
-}
-
-void Control::op_park(const Peer &peer, const json &in, Answer answer, Files &)
-{
-	auto entry = own_arena(peer, in, answer);
-	if (!entry)
-		return;
-	auto slot = get_u32(in, "slot");
-	if (!slot || *slot >= entry->open_slots.size())
-		return answer.fail(EINVAL, "park needs a slot of the arena");
-	session_hint(*entry->arena, *slot, CXL_KV_HINT_PARK);
-	answer.ok();
-}
-
 void Control::op_status(const Peer &, const json &, Answer answer, Files &)
 {
 	answer.ok(status_());
@@ -388,6 +306,7 @@ void Control::op_list(const Peer &, const json &, Answer answer, Files &)
 		arenas.push_back(
 			{{"arena", arena.options.number},
 			 {"name", entry->name},
+			 {"tenant", parts_.tenants[arena.tenant].name},
 			 {"pid", arena.options.pid},
 			 {"slots", g.nr_slots},
 			 {"open_slots",

@@ -9,13 +9,16 @@
 #include "arena_table.h"
 #include "bandwidths.h"
 #include "base/histogram.h"
+#include "core/wake_gate.h"
 #include "object_thread.h"
 #include "policy_thread.h"
 #include "registry.h"
 #include "sys/control_socket.h"
 #include "sys/fault_server.h"
 
+#include <atomic>
 #include <map>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -35,21 +38,28 @@ public:
 		ObjectThread &objects;
 		const Placement &placement;
 		Bandwidths &bandwidths;
+		const Tenants &tenants;
+		bool has_warm; /* there is a warm tier */
 		std::string cold_format; /* of arenas that did not choose one */
 		int uffd_device;         /* open /dev/userfaultfd for clients, or -1 */
 	};
 
 	/* status: the answer to `status`, made by whoever knows all parts. */
-	Control(const Parts &parts, std::function<nlohmann::json()> status);
+	Control(const Parts &parts, const WakeGate &gate, std::function<nlohmann::json()> status);
+	~Control();
 
 	[[nodiscard]] ControlSocket::Handler handler();
 	/* settings -> answer of `tune` (reload.h). */
 	using Tune = std::function<Result<nlohmann::json>(const nlohmann::json &settings)>;
 	void on_tune(Tune tune) { tune_ = std::move(tune); }
-	Histogram wakes_ns;                    /* wake to all blocks resident */
 	std::array<uint64_t, 4> nr_verdicts{}; /* of decide, by Verdict; the control thread's */
 	/* Begins to serve the arena that keyed objects lie in, once; see object_thread.h. */
 	void start_object_pool();
+	/* Answers wakes whose time is over; returns when the next one's is, at most max_ms. */
+	int expire_wakes(int max_ms);
+	[[nodiscard]] size_t nr_waiting_wakes() const;
+	Histogram wakes_ns; /* wake to all blocks resident, the wait for its turn included */
+	std::atomic<uint64_t> nr_busy{0}; /* sessions that were told to come again */
 
 private:
 	using Files = std::deque<Fd>;
@@ -98,13 +108,34 @@ private:
 	void submit(Request request, std::function<void(const Outcome &)> done);
 	void submit_ranges(Request::Kind kind, const Peer &peer, const nlohmann::json &in,
 			   const Answer &answer);
+	void registered(const Answer &answer, uint32_t tenant,
+			const Result<std::shared_ptr<ArenaEntry>> &result);
 	void session_hint(Arena &arena, uint32_t slot, cxl_kv_hint_kind kind);
+	void open_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t slot,
+			  const Answer &answer);
+	void close_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t slot,
+			   const Answer &answer);
+
+	/* A session on its way back; those that wait for their turn are in the gate. */
+	struct Wake;
+	[[nodiscard]] uint32_t retry_after_wakes() const;
+	void start_wakes();
+	void start_wake(uint64_t id, Wake wake);
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
 	Tune tune_;
 	bool object_pool_started_ = false;
-	std::map<uint64_t, std::string> names_; /* what a connection's hello called it */
+	struct Client {
+		std::string name;
+		uint32_t tenant = 0;
+	};
+	std::map<uint64_t, Client> clients_; /* by connection, as its hello said */
+
+	mutable std::mutex wakes_mutex_;
+	WakeGate gate_;
+	std::map<uint64_t, Wake> waiting_wakes_;
+	uint64_t next_wake_ = 1;
 };
 
 } // namespace cxlkv

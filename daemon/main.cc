@@ -118,7 +118,7 @@ Result<> serve(ControlSocket &socket, Control &control, Registry &registry, cons
 			if (auto watched = socket.also_wake_on(fd); !watched)
 				return watched;
 	while (!failed) {
-		if (auto polled = socket.poll(handler, 1000); !polled)
+		if (auto polled = socket.poll(handler, control.expire_wakes(1000)); !polled)
 			return polled;
 		registry.serve_module();
 		auto now = std::chrono::steady_clock::now();
@@ -231,7 +231,7 @@ Result<> run(Options options, const ConfigSource &source)
 	auto tiers = resolve_tiers(options);
 	if (!tiers)
 		return tiers.error();
-	std::vector<std::string> warnings = tier_warnings(*tiers);
+	std::vector<std::string> warnings = tier_warnings(*tiers, options.cold.size_bytes);
 	for (const std::string &warning : warnings)
 		log_warning("{}", warning);
 
@@ -280,12 +280,17 @@ Result<> run(Options options, const ConfigSource &source)
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	Control control({**socket, arenas, **faults, policy, recorder, registry, objects, placement,
-			 bandwidths, options.cold.format, uffd_device.get()},
-			[&] { return status(); });
+	const Tenants tenants = tenants_of(options);
+	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
+	const SessionOptions &sessions = options.policy.session;
+	Control control(
+		{**socket, arenas, **faults, policy, recorder, registry, objects, placement, bandwidths, tenants,
+		 tiers->warm_limit_bytes != 0, options.cold.format, uffd_device.get()},
+		WakeGate(sessions.max_wakes, memory_bytes / 1000 * sessions.max_wake_permil),
+		[&] { return status(); });
 	status = [&] {
 		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
-				    control, objects, bandwidths, warnings,
+				    control, objects, bandwidths, tenants, warnings,
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
 	};
 

@@ -39,6 +39,16 @@ std::string text_of(const std::vector<std::string> &paths)
 	return fmt::format("{}", fmt::join(paths, " "));
 }
 
+std::string quota_text(uint64_t bytes)
+{
+	return bytes == no_quota ? "none" : text_of(bytes);
+}
+
+std::string text_of(const std::vector<uint32_t> &ids)
+{
+	return fmt::format("[{}]", fmt::join(ids, ", "));
+}
+
 /* ---- values as they are read: nothing where they are not allowed ---- */
 
 std::optional<std::string> path_of(const toml::node &node)
@@ -257,6 +267,38 @@ template <typename Field> OptionKey weights(const char *table, Field field)
 			field, weights_of);
 }
 
+template <typename Field> OptionKey quota(const char *table, const char *name, Field field)
+{
+	OptionKey key = make_key(table, name, "bytes such as \"64GiB\", or \"none\"", field,
+				 [](const toml::node &node) -> std::optional<uint64_t> {
+					 if (node.value_exact<std::string>() == "none")
+						 return no_quota;
+					 return bytes_of(node);
+				 });
+	key.show = [=](const Options &options) {
+		return quota_text(field(const_cast<Options &>(options)));
+	};
+	return key;
+}
+
+template <typename Field> OptionKey uids(const char *table, const char *name, Field field)
+{
+	return make_key(table, name, "user ids such as [1001, 1002]", field,
+			[](const toml::node &node) -> std::optional<std::vector<uint32_t>> {
+				std::vector<uint32_t> ids;
+				const toml::array *array = node.as_array();
+				if (!array)
+					return {};
+				for (auto &&item : *array) {
+					auto id = item.value_exact<int64_t>();
+					if (!id || *id < 0 || *id >= UINT32_MAX)
+						return {};
+					ids.push_back(static_cast<uint32_t>(*id));
+				}
+				return ids;
+			});
+}
+
 } // namespace
 
 /* Each key stands on one line; clang-format would take four. */
@@ -312,6 +354,19 @@ std::vector<OptionKey> option_keys()
 		number("policy", "demote_score", 0, 1, FIELD(policy.demote_score)),
 		number("policy", "min_residency_ms", 0, 16000, FIELD(policy.min_residency_ms)),
 		number("policy", "max_extent_bytes", 4096, 2 << 20, FIELD(policy.max_extent_bytes)),
+		number("session", "idle_ms", 1, 604800000, FIELD(policy.session.idle_ms)),
+		number("session", "resume_ms", 0, 604800000, FIELD(policy.session.resume_ms)),
+		number("session", "warm_ms", 0, 604800000, FIELD(policy.session.warm_ms)),
+		number("session", "cold_ms", 0, 604800000, FIELD(policy.session.cold_ms)),
+		number("session", "drop_ms", 0, 604800000, FIELD(policy.session.drop_ms)),
+		number("session", "min_residency_ms", 0, 604800000, FIELD(policy.session.min_residency_ms)),
+		number("session", "reserve_blocks", 0, 1024, FIELD(policy.session.reserve_blocks)),
+		number("session", "max_wakes", 1, 4096, FIELD(policy.session.max_wakes)),
+		number("session", "max_wake_permil", 1, 1000, FIELD(policy.session.max_wake_permil)),
+		quota("tenant.default", "hot", FIELD(default_tenant.quota.hot)),
+		quota("tenant.default", "warm", FIELD(default_tenant.quota.warm)),
+		quota("tenant.default", "cold", FIELD(default_tenant.quota.cold)),
+		uids("tenant.default", "uids", FIELD(default_tenant.uids)),
 	};
 }
 /* clang-format on */

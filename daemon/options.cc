@@ -31,6 +31,8 @@ bool applies_live(const OptionKey &key)
 					   "hot.low_permil",      "mover.max_MBps",
 					   "sampling.way",        "sampling.interval_ms",
 					   "sampling.cpu_permil", "sampling.flush_tlb"};
+	if (key.table == "session")
+		return !key.name.starts_with("max_wake");
 	return key.table == "policy" || std::ranges::find(live, key.full_name()) != std::end(live);
 }
 
@@ -76,6 +78,8 @@ std::string key_at(const std::string &text, size_t line)
 	return table + "." + key;
 }
 
+constexpr const char *kTenant = "tenant.";
+
 /* Reads one configuration after the other into the same options. */
 class Loader {
 public:
@@ -95,6 +99,9 @@ private:
 	Result<> table(const std::string &name, const toml::node &node, const std::string &file);
 	Result<> set(const std::string &table, const std::string &name, const toml::node &node,
 		     const std::string &where);
+	Result<> tenants(const toml::node &node, const std::string &file);
+	Result<> set_tenant(const std::string &tenant, const std::string &name,
+			    const toml::node &node, const std::string &where);
 	/* Where the later one of two keys was set. */
 	[[nodiscard]] std::string where(const std::string &one, const std::string &other) const;
 
@@ -113,6 +120,8 @@ Result<> Loader::set(const std::string &table, const std::string &name, const to
 {
 	std::string known;
 
+	if (table.starts_with(kTenant) && table != "tenant.default")
+		return set_tenant(table.substr(strlen(kTenant)), name, node, where);
 	for (const OptionKey &key : keys_) {
 		if (key.table != table)
 			continue;
@@ -136,9 +145,58 @@ Result<> Loader::set(const std::string &table, const std::string &name, const to
 		     fmt::format("{}: unknown table [{}]; there are: {}", where, table, known));
 }
 
+/* Any tenant's keys are those of the default one. */
+Result<> Loader::set_tenant(const std::string &tenant, const std::string &name,
+			    const toml::node &node, const std::string &where)
+{
+	bool good = !tenant.empty() && tenant.size() <= 64 &&
+		    std::ranges::all_of(tenant, [](unsigned char c) {
+			    return isalnum(c) || c == '-' || c == '_' || c == '.';
+		    });
+	if (!good)
+		return error(EINVAL, fmt::format("{}: tenant \"{}\": a name has up to 64 letters, "
+						 "digits, '-', '_' and '.'",
+						 where, tenant));
+	auto is_it = [&](const Tenant &known) { return known.name == tenant; };
+	auto at = std::ranges::find_if(options.tenants, is_it);
+	if (at == options.tenants.end())
+		at = options.tenants.insert(at, Tenant{tenant, {}, {}});
+	std::swap(options.default_tenant, *at);
+	auto done = set("tenant.default", name, node, where);
+	std::swap(options.default_tenant, *at);
+	return done;
+}
+
+/* [tenant.NAME] of the file. */
+Result<> Loader::tenants(const toml::node &node, const std::string &file)
+{
+	const std::string where = fmt::format("{}:{}", file, node.source().begin.line);
+
+	if (!node.is_table())
+		return error(EINVAL, where + ": tenant is a table of tenants; write [tenant.NAME]");
+	for (auto &&[name, value] : *node.as_table()) {
+		if (!value.is_table())
+			return error(EINVAL, fmt::format("{}:{}: tenant.{} is a table; write "
+							 "[tenant.{}], and its keys below",
+							 file, value.source().begin.line,
+							 name.str(), name.str()));
+		for (auto &&[key, inner] : *value.as_table())
+			if (auto done = set(kTenant + std::string(name.str()),
+					    std::string(key.str()), inner,
+					    fmt::format("{}:{}", file, inner.source().begin.line));
+			    !done)
+				return done;
+		if (name.str() != "default" && value.as_table()->empty())
+			options.tenants.push_back(Tenant{std::string(name.str()), {}, {}});
+	}
+	return ok();
+}
+
 Result<> Loader::table(const std::string &name, const toml::node &node, const std::string &file)
 {
 	const std::string where = fmt::format("{}:{}", file, node.source().begin.line);
+	if (name == "tenant")
+		return tenants(node, file);
 	bool known =
 		std::ranges::any_of(keys_, [&](const OptionKey &k) { return k.table == name; });
 
@@ -217,6 +275,13 @@ Result<> Loader::text(std::string table, std::string name, const std::string &va
 		});
 	};
 
+	/* CXL_KV_TENANT_NAME__HOT is [tenant.name] hot. */
+	if (table.size() > 7 && same(table.substr(0, 7), "tenant_")) {
+		auto lower = [](unsigned char c) { return tolower(c); };
+		std::ranges::transform(table, table.begin(), lower);
+		std::ranges::transform(name, name.begin(), lower);
+		table[6] = '.';
+	}
 	for (const OptionKey &key : keys_) { /* which keep the case of their units: max_MBps */
 		if (same(table, key.table))
 			table = key.table;
@@ -271,6 +336,11 @@ Result<> Loader::check_together() const
 		return error(EINVAL,
 			     fmt::format("{}: policy.{}",
 					 where("policy.promote_score", "policy.demote_score"),
+					 wrong));
+	if (std::string wrong = check_session_options(options.policy.session); !wrong.empty())
+		return error(EINVAL,
+			     fmt::format("{}: session.{}",
+					 where("session." + wrong.substr(0, wrong.find(' ')), ""),
 					 wrong));
 	return ok();
 }
@@ -396,6 +466,8 @@ std::vector<OptionChange> apply_live(Options &options, const Options &wanted)
 		if (changes.back().live)
 			key.copy(options, wanted);
 	}
+	if (options.tenants != wanted.tenants)
+		changes.push_back({"tenant.*", "as it is", "another table of tenants", false});
 	return changes;
 }
 

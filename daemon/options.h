@@ -68,7 +68,9 @@ struct Options {
 		uint32_t cpu_permil = 20; /* of one CPU, each arena */
 		bool flush_tlb = false; /* needed under emulators, and to tell writes from reads */
 	} sampling;
-	PolicyOptions policy;
+	PolicyOptions policy; /* and of its sessions */
+	Tenant default_tenant{"default", {}, {}};
+	std::vector<Tenant> tenants; /* the others */
 };
 
 /* file may be absent only where it is the default one. "" = no file. */

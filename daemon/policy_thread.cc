@@ -29,7 +29,8 @@ PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptio
 			   ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
 			   const Placement &placement, KmodDevice *module, Recorder &recorder)
     : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
-      placement_(placement), module_(module), recorder_(recorder), policy_(policy)
+      placement_(placement), module_(module), recorder_(recorder), policy_(policy),
+      sessions_(policy.session)
 {
 }
 
@@ -63,6 +64,7 @@ void PolicyThread::set_options(const PolicyThreadOptions &options, const PolicyO
 	std::scoped_lock lock(policy_mutex_, mutex_);
 	options_ = options;
 	policy_.set_options(policy);
+	sessions_ = policy.session;
 }
 
 void PolicyThread::stop()
@@ -132,6 +134,43 @@ void PolicyThread::drain(Where tier, bool on)
 	kick();
 }
 
+void PolicyThread::open_session(const Arena &arena, uint32_t slot)
+{
+	std::lock_guard lock(policy_mutex_);
+	policy_.open_session(arena.options.number, slot, now_ms());
+}
+
+void PolicyThread::close_session(const Arena &arena, uint32_t slot)
+{
+	const uint64_t now = now_ms();
+	std::lock_guard lock(policy_mutex_);
+
+	apply_moves(now); /* its blocks are gone */
+	policy_.close_session(arena.options.number, slot, now);
+}
+
+uint32_t PolicyThread::admission_retry_ms(const Arena &arena, uint32_t slot, uint64_t bytes) const
+{
+	const uint64_t now = now_ms();
+	const uint32_t tenant = arena.tenant, number = arena.options.number;
+	std::lock_guard lock(policy_mutex_);
+	const uint64_t need = bytes + uint64_t{sessions_.reserve_blocks} *
+					      arena.geometry.nr_heads() *
+					      arena.geometry.block_bytes;
+	const uint64_t limit = options_.hot_limit_bytes + options_.warm_limit_bytes;
+
+	return std::max(cxlkv::admission_retry_ms(policy_.load(nullptr, number, slot), limit, need,
+						  now, sessions_),
+			cxlkv::admission_retry_ms(policy_.load(&tenant, number, slot),
+						  arena.tenant_limit_bytes, need, now, sessions_));
+}
+
+SessionStats PolicyThread::session_stats() const
+{
+	std::lock_guard lock(policy_mutex_);
+	return policy_.session_stats();
+}
+
 void PolicyThread::recheck(std::shared_ptr<Arena> arena, Extent extent)
 {
 	std::lock_guard lock(mutex_);
@@ -171,6 +210,8 @@ void PolicyThread::tick()
 		drain_samples(now);
 		apply_moves(now);
 		place_sessions();
+		for (const auto &entry : arenas_.all())
+			policy_.set_tenant(entry->arena->options.number, entry->arena->tenant);
 		if (options_.enabled || draining_warm_ || draining_cold_)
 			orders = policy_.plan(plan_input(now));
 	}
@@ -282,14 +323,10 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	}
 	FaultStats stats = faults_.stats();
 	uint64_t spilling = spilling_bytes_.load(), moving = moving_bytes_.load();
-	auto room = [&](uint64_t used, uint64_t limit) {
-		return TierRoom{used, limit, limit / 1000 * options_.high_permil,
-				limit / 1000 * options_.low_permil};
-	};
 	/* What is on its way out is counted as there: the policy knows its own orders. */
 	input.now_ms = now;
-	input.warm = room(warm, options_.warm_limit_bytes);
-	input.hot = room(hot, options_.hot_limit_bytes);
+	input.warm = room_of(warm, options_.warm_limit_bytes);
+	input.hot = room_of(hot, options_.hot_limit_bytes);
 	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
 	input.wanted_hot_bytes = stats.wanted_bytes;
 	input.drain_warm = draining_warm_;
@@ -298,7 +335,37 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 		options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
 	uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;
 	input.move_budget_bytes = mover_.usable() ? 4 * a_tick - std::min(4 * a_tick, moving) : 0;
+	add_tenants(input, stats);
 	return input;
+}
+
+TierRoom PolicyThread::room_of(uint64_t used, uint64_t limit) const
+{
+	return {used, limit, limit / 1000 * options_.high_permil,
+		limit / 1000 * options_.low_permil};
+}
+
+void PolicyThread::add_tenants(PlanInput &input, const FaultStats &stats) const
+{
+	for (const Quota &quota : options_.quotas) {
+		const size_t number = input.tenants.size();
+		uint64_t hot = 0, warm = 0;
+		TenantRoom room;
+		for (const auto &entry : arenas_.all()) {
+			const Arena &arena = *entry->arena;
+			if (arena.tenant != number)
+				continue;
+			hot += arena.bytes.hot;
+			warm += arena.bytes.warm;
+			room.cold_used_bytes += arena.bytes.cold;
+		}
+		room.hot = room_of(hot, quota.hot);
+		room.warm = room_of(warm, quota.warm);
+		room.cold_limit_bytes = quota.cold;
+		if (number < stats.wanted_by_tenant.size())
+			room.wanted_bytes = stats.wanted_by_tenant[number];
+		input.tenants.push_back(room);
+	}
 }
 
 void PolicyThread::give(const Order &order)
@@ -317,6 +384,8 @@ void PolicyThread::give(const Order &order)
 		return give_to_faults(order, Request::Kind::Prefetch, entry->arena);
 	case Action::Drop:
 		return give_to_faults(order, Request::Kind::Drop, entry->arena);
+	case Action::Forget:
+		return give_to_faults(order, Request::Kind::Forget, entry->arena);
 	}
 }
 

@@ -33,6 +33,7 @@ struct PolicyThreadOptions {
 	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */
 	uint64_t move_MBps = 1000;
 	uint32_t sample_interval_ms = 1000;
+	std::vector<Quota> quotas; /* of the tenants, by number */
 };
 
 class PolicyThread {
@@ -69,6 +70,16 @@ public:
 	/* Look again where these blocks are, before the next plan. Any thread. */
 	void recheck(std::shared_ptr<Arena> arena, Extent extent);
 
+	/* A conversation begins in the slot, or has ended. Any thread. */
+	void open_session(const Arena &arena, uint32_t slot);
+	void close_session(const Arena &arena, uint32_t slot);
+	/*
+	 * 0: the session may become active, with so many bytes beside its next
+	 * blocks; else when to ask again, in ms. For all memory and its tenant's.
+	 */
+	[[nodiscard]] uint32_t admission_retry_ms(const Arena &arena, uint32_t slot,
+						  uint64_t bytes) const;
+	[[nodiscard]] SessionStats session_stats() const;
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
 	[[nodiscard]] std::array<uint64_t, 5> accesses() const;
 	/* Open sessions by phase: unknown, prefill, decode. */
@@ -86,6 +97,8 @@ private:
 	void apply_moves(uint64_t now_ms);
 	void place_sessions();
 	PlanInput plan_input(uint64_t now_ms) const;
+	void add_tenants(PlanInput &input, const FaultStats &stats) const;
+	[[nodiscard]] TierRoom room_of(uint64_t used, uint64_t limit) const;
 	void give(const Order &order);
 	void give_to_faults(const Order &order, Request::Kind kind,
 			    const std::shared_ptr<Arena> &arena);
@@ -104,6 +117,7 @@ private:
 
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;
+	SessionOptions sessions_;
 
 	std::mutex mutex_;
 	std::condition_variable wake_;

@@ -26,7 +26,18 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 	out.max_spill_bytes = std::max<uint64_t>(tiers.hot_limit_bytes / 8, 1 << 20);
 	out.move_MBps = options.mover.max_MBps;
 	out.sample_interval_ms = options.sampling.interval_ms;
+	const Tenants tenants = tenants_of(options);
+	for (const Tenant &tenant : tenants.table())
+		out.quotas.push_back(tenant.quota);
 	return out;
+}
+
+Tenants tenants_of(const Options &options)
+{
+	std::vector<Tenant> table = options.tenants;
+
+	table.push_back(options.default_tenant);
+	return Tenants(std::move(table));
 }
 
 KmodDevice::Sampling sampling_of(const Options &options)

@@ -43,6 +43,7 @@ Result<nlohmann::json> tune(const Reloadable &daemon, const nlohmann::json &sett
 
 /* What a start and a reload take out of the options. */
 PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &tiers);
+Tenants tenants_of(const Options &options);
 KmodDevice::Sampling sampling_of(const Options &options);
 void set_log_level(const Options &options);
 

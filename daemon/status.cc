@@ -85,6 +85,46 @@ json show(const Bandwidths &bandwidths)
 	return out;
 }
 
+json show(const SessionStats &c)
+{
+	auto nr = [&](SessionLife::State state) {
+		return c.nr_by_state[static_cast<size_t>(state)];
+	};
+
+	return {{"active", nr(SessionLife::State::Active)},
+		{"idle", nr(SessionLife::State::Idle)},
+		{"parked_warm", nr(SessionLife::State::ParkedWarm)},
+		{"parked_cold", nr(SessionLife::State::ParkedCold)},
+		{"dropped", nr(SessionLife::State::Dropped)},
+		{"nr_dropped", c.nr_dropped},
+		{"active_evicted_blocks", c.nr_active_evicted_blocks}};
+}
+
+/* A quota that there is not is null. */
+json show_tenants(const StatusSources &s)
+{
+	json out = json::array();
+	auto quota = [](uint64_t bytes) { return bytes == no_quota ? json() : json(bytes); };
+
+	for (const Tenant &tenant : s.tenants.table())
+		out.push_back(
+			{{"name", tenant.name},
+			 {"hot", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.hot)}}},
+			 {"warm", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.warm)}}},
+			 {"cold", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.cold)}}}});
+	for (const auto &entry : s.arenas.all()) {
+		const Arena &arena = *entry->arena;
+		json &tenant = out[arena.tenant];
+		auto add = [&](const char *tier, uint64_t bytes) {
+			tenant[tier]["bytes"] = tenant[tier]["bytes"].get<uint64_t>() + bytes;
+		};
+		add("hot", arena.bytes.hot);
+		add("warm", arena.bytes.warm);
+		add("cold", arena.bytes.cold);
+	}
+	return out;
+}
+
 /* What was done since the start, and how long it took. */
 json history(const StatusSources &s, const FaultStats &f)
 {
@@ -112,7 +152,9 @@ json history(const StatusSources &s, const FaultStats &f)
 		{"wake",
 		 {{"count", s.control.wakes_ns.count()},
 		  {"p50_ns", s.control.wakes_ns.permille(500)},
-		  {"p99_ns", s.control.wakes_ns.permille(990)}}},
+		  {"p99_ns", s.control.wakes_ns.permille(990)},
+		  {"waiting", s.control.nr_waiting_wakes()},
+		  {"busy", s.control.nr_busy.load()}}},
 		{"bandwidths", show(s.bandwidths)},
 		{"times",
 		 {{"spill", show(s.faults.times().spill_ns)},
@@ -209,6 +251,8 @@ json status_json(const StatusSources &s)
 		  {"cold", s.policy.draining(Where::Cold)}}},
 		{"lost_blocks", lost.blocks},
 		{"objects", stats_json(s.objects.stats(), s.objects.chunk_bytes())},
+		{"sessions", show(s.policy.session_stats())},
+		{"tenants", show_tenants(s)},
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};

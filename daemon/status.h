@@ -32,6 +32,7 @@ struct StatusSources {
 	const Control &control;
 	const ObjectThread &objects;
 	const Bandwidths &bandwidths;
+	const Tenants &tenants;
 	const std::vector<std::string> &warnings;
 	const char *mode; /* native or module */
 	uint64_t start_ns;

@@ -131,7 +131,7 @@ Result<Tiers> resolve_tiers(const Options &options)
 	return tiers;
 }
 
-std::vector<std::string> tier_warnings(const Tiers &tiers)
+std::vector<std::string> tier_warnings(const Tiers &tiers, uint64_t cold_bytes)
 {
 	std::vector<std::string> warnings;
 	std::error_code ec;
@@ -159,6 +159,9 @@ std::vector<std::string> tier_warnings(const Tiers &tiers)
 	if (tiers.warm_limit_bytes && tiers.warm_limit_bytes < tiers.hot_limit_bytes)
 		warnings.push_back(
 			"the warm tier is smaller than the hot one: it will mostly mirror it");
+	if (cold_bytes < tiers.hot_limit_bytes + tiers.warm_limit_bytes)
+		warnings.push_back("the cold tier is smaller than hot and warm together: sessions "
+				   "will churn through it; raise cold.size");
 	return warnings;
 }
 

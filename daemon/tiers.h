@@ -24,7 +24,8 @@ struct Tiers {
  */
 Result<Tiers> resolve_tiers(const Options &options);
 
-/* Other tierers that are active, and kernel tiers that disagree with ours: one sentence each. */
-std::vector<std::string> tier_warnings(const Tiers &tiers);
+/* Other tierers that are active, kernel tiers that disagree with ours, a tier smaller than the one
+ * above: one sentence each. */
+std::vector<std::string> tier_warnings(const Tiers &tiers, uint64_t cold_bytes);
 
 } // namespace cxlkv

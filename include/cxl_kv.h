@@ -76,6 +76,9 @@ enum cxl_kv_cold_format {
  *	reached or refused, that it was lost and found. NULL = stderr. Called
  *	from any thread, must not call the library
  * @log_data: passed to @log
+ * @tenant: whose quotas the arenas count against, as the manager's table of
+ *	tenants has it; NULL = by the process's user. Options of a library
+ *	without this field are taken too
  */
 struct cxl_kv_options {
 	uint32_t size;
@@ -87,6 +90,7 @@ struct cxl_kv_options {
 	const char *name;
 	void (*log)(void *log_data, const char *message);
 	void *log_data;
+	const char *tenant;
 };
 
 /** struct cxl_kv_range - adjacent blocks of one head of one session */
@@ -181,16 +185,22 @@ int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uin
 
 /**
  * Open a session in @slot: its memory policy is set before its first block is
- * made. -EBUSY when the slot is open already.
+ * made. -EBUSY: the sessions that are active now, with room for the next blocks
+ * of each, need all memory, and @retry_ms, where not NULL, says when to ask
+ * again; or, with *@retry_ms 0, the slot is open already.
  */
-int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot);
+int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot, uint32_t *retry_ms);
 /** The session goes idle: its blocks may leave memory. */
 int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot);
 /**
- * Bring the session's blocks back. With @timeout_ms 0 returns when the request
- * is queued, else when all are resident. Errors as cxl_kv_lease.
+ * Bring the session's blocks back: all, or none where there is no room for all.
+ * With @timeout_ms 0 returns when the request is queued, else when all are
+ * resident. Errors as cxl_kv_lease. -EBUSY: too many sessions are active or
+ * being woken; *@retry_ms, where not NULL and not 0, says when to ask again.
+ * After an error nothing is on its way any more: recompute, or ask again.
  */
-int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms);
+int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms,
+			uint32_t *retry_ms);
 /** Drop all blocks of the session and free the slot. -EBUSY while any is leased. */
 int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot);
 

@@ -81,7 +81,7 @@ public:
 		int rc = cxl_kv_open(&connect, &kv_);
 		if (!rc)
 			rc = cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_);
-		return rc ? rc : cxl_kv_session_open(arena_, 0);
+		return rc ? rc : cxl_kv_session_open(arena_, 0, nullptr);
 	}
 
 	/* 0 or a negative errno that ends the replay. */

@@ -56,6 +56,15 @@ constexpr Sample samples[] = {
 	{"cxl_kv_restored_bytes_total", "", "/restore/restored_bytes"},
 	{"cxl_kv_restore_seconds", "percentile=\"50\"", "/restore/p50_ns", Unit::NsToSeconds},
 	{"cxl_kv_restore_seconds", "percentile=\"99\"", "/restore/p99_ns", Unit::NsToSeconds},
+	{"cxl_kv_sessions", "state=\"active\"", "/sessions/active"},
+	{"cxl_kv_sessions", "state=\"idle\"", "/sessions/idle"},
+	{"cxl_kv_sessions", "state=\"parked_warm\"", "/sessions/parked_warm"},
+	{"cxl_kv_sessions", "state=\"parked_cold\"", "/sessions/parked_cold"},
+	{"cxl_kv_sessions", "state=\"dropped\"", "/sessions/dropped"},
+	{"cxl_kv_sessions_dropped_total", "", "/sessions/nr_dropped"},
+	{"cxl_kv_active_evicted_blocks_total", "", "/sessions/active_evicted_blocks"},
+	{"cxl_kv_busy_total", "", "/wake/busy"},
+	{"cxl_kv_wakes_waiting", "", "/wake/waiting"},
 	{"cxl_kv_wakes_total", "", "/wake/count"},
 	{"cxl_kv_wake_seconds", "percentile=\"50\"", "/wake/p50_ns", Unit::NsToSeconds},
 	{"cxl_kv_wake_seconds", "percentile=\"99\"", "/wake/p99_ns", Unit::NsToSeconds},
@@ -138,6 +147,11 @@ constexpr Meaning meanings[] = {
 				  "among the lost."},
 	{"cxl_kv_restored_bytes_total", "Bytes restored."},
 	{"cxl_kv_restore_seconds", "Time from the request or fault until a block was there."},
+	{"cxl_kv_sessions", "Sessions by the stage of their life."},
+	{"cxl_kv_sessions_dropped_total", "Sessions given up for their age or a quota."},
+	{"cxl_kv_active_evicted_blocks_total", "Blocks that active sessions had to give."},
+	{"cxl_kv_busy_total", "Sessions that were told to come again."},
+	{"cxl_kv_wakes_waiting", "Sessions that wait for their turn to be woken."},
 	{"cxl_kv_wakes_total", "Sessions woken."},
 	{"cxl_kv_wake_seconds", "Time from a wake until all of the session was there."},
 	{"cxl_kv_faults_total", "Page faults of clients that the daemon answered."},
@@ -214,6 +228,31 @@ std::string escaped(const std::string &text)
 	return out;
 }
 
+/* A quota that there is not has no sample. */
+std::string tenant_metrics(const json &status)
+{
+	std::string bytes, quotas;
+
+	if (status.contains("tenants") && status["tenants"].is_array())
+		for (const json &tenant : status["tenants"])
+			for (const char *tier : {"hot", "warm", "cold"}) {
+				std::string labels =
+					fmt::format("{{tenant=\"{}\",tier=\"{}\"}}",
+						    escaped(text_at(tenant, "/name")), tier);
+				std::string at = std::string("/") + tier;
+				bytes += fmt::format("cxl_kv_tenant_bytes{} {}\n", labels,
+						     number_at(tenant, (at + "/bytes").c_str()));
+				json::json_pointer quota(at + "/quota_bytes");
+				if (tenant.is_object() && tenant.contains(quota) &&
+				    tenant.at(quota).is_number())
+					quotas += fmt::format("cxl_kv_tenant_quota_bytes{} {}\n",
+							      labels,
+							      tenant.at(quota).get<uint64_t>());
+			}
+	return header("cxl_kv_tenant_bytes", "KV bytes of the tenant by tier.") + bytes +
+	       header("cxl_kv_tenant_quota_bytes", "What the tenant may have.") + quotas;
+}
+
 std::string arena_metrics(const json &list)
 {
 	if (!list.contains("arenas") || !list["arenas"].is_array())
@@ -264,7 +303,7 @@ std::string metrics_text(const json &status, const json &list)
 	}
 	for (const Times &of : times)
 		out += histogram(status.is_object() ? status : json::object(), of);
-	return out + arena_metrics(list);
+	return out + tenant_metrics(status) + arena_metrics(list);
 }
 
 std::string metrics_text_down()

@@ -115,6 +115,11 @@ std::string work_lines(const Fields &f)
 			   f.count("/restore/restored"), f.bytes("/restore/restored_bytes"),
 			   f.count("/restore/demand"), f.count("/restore/lost"),
 			   f.ns("/restore/p50_ns"), f.ns("/restore/p99_ns"));
+	out += fmt::format(
+		"sessions {} active, {} idle, {} parked; {} given up, {} told to wait\n",
+		f.count("/sessions/active"), f.count("/sessions/idle"),
+		human_count(f.number("/sessions/parked_warm") + f.number("/sessions/parked_cold")),
+		f.count("/sessions/nr_dropped"), f.count("/wake/busy"));
 	out += fmt::format("wake     {} sessions; p50 {}, p99 {}\n", f.count("/wake/count"),
 			   f.ns("/wake/p50_ns"), f.ns("/wake/p99_ns"));
 	out += fmt::format("faults   {} missing, {} write-protect, {} minor\n",

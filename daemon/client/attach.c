@@ -68,6 +68,8 @@ static int hello(struct cxl_kv *kv)
 
 	rc = kv_json_add(request, "version", json_object_new_int64(CXL_KV_ABI_VERSION))
 		     ?: kv_json_add(request, "name", json_object_new_string(kv->name));
+	if (!rc && kv->tenant)
+		rc = kv_json_add(request, "tenant", json_object_new_string(kv->tenant));
 	if (rc) {
 		json_object_put(request);
 		return rc;

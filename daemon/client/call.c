@@ -47,6 +47,18 @@ int kv_answer_error(struct json_object *answer)
 	return -EPROTO;
 }
 
+static uint32_t retry_of(struct json_object *answer)
+{
+	struct json_object *field;
+	int64_t ms;
+
+	if (!json_object_object_get_ex(answer, "retry_ms", &field) ||
+	    !json_object_is_type(field, json_type_int))
+		return 0;
+	ms = json_object_get_int64(field);
+	return ms < 0 || ms > UINT32_MAX ? 0 : (uint32_t)ms;
+}
+
 /* Marks the call as sent to the manager of now; false when there is none after all. */
 static bool claim(struct cxl_kv *kv, struct kv_call *call, int *rc)
 {
@@ -149,6 +161,7 @@ int kv_call(struct cxl_kv *kv, struct kv_call *call, struct json_object **answer
 
 	if (!rc)
 		rc = kv_answer_error(call->answer);
+	call->retry_ms = call->answer ? retry_of(call->answer) : 0;
 	if (answer && call->answer && (!rc || call->takes_refusal))
 		*answer = json_object_get(call->answer);
 	if (call->file >= 0 && (rc || !call->takes_file))

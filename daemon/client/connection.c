@@ -74,6 +74,11 @@ static int apply_options(struct cxl_kv *kv, const struct cxl_kv_options *options
 	kv->log_data = options->log_data;
 	kv->socket_path = strdup(path);
 	kv->name = strndup(name, MAX_NAME);
+	if (options->tenant) {
+		kv->tenant = strdup(options->tenant);
+		if (!kv->tenant)
+			return -ENOMEM;
+	}
 	return kv->socket_path && kv->name ? 0 : -ENOMEM;
 }
 
@@ -108,6 +113,7 @@ static void destroy(struct cxl_kv *kv)
 		close(kv->module);
 	if (kv->is_owner)
 		munmap((void *)kv->is_owner, (size_t)sysconf(_SC_PAGESIZE));
+	free(kv->tenant);
 	free(kv->name);
 	free(kv->socket_path);
 	free(kv);
@@ -144,7 +150,9 @@ static int start(struct cxl_kv *kv, const struct cxl_kv_options *options)
 	rc = kv_attach(kv);
 	if (rc) {
 		kv_log(kv, "no manager at %s: %s. %s", kv->socket_path, strerror(-rc),
-		       rc == -EACCES ? "Be root or in the group cxl-kv" : "Is cxl-kvd running?");
+		       rc != -EACCES ? "Is cxl-kvd running?"
+		       : kv->tenant  ? "Is the tenant in its configuration, and this user's to be?"
+				     : "Be root or in the group cxl-kv");
 		return rc;
 	}
 	return kv_helper_start(kv);

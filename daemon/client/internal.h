@@ -26,6 +26,7 @@ struct kv_call;
 struct cxl_kv {
 	char *socket_path;
 	char *name;
+	char *tenant; /* NULL: as the manager knows us */
 	enum cxl_kv_loss on_loss;
 	uint32_t loss_deadline_ms;
 	enum cxl_kv_elem_type elem_type;
@@ -103,6 +104,7 @@ struct kv_call {
 
 	uint32_t nr_sent;
 	uint32_t connection; /* that answered */
+	uint32_t retry_ms;   /* of the error: when to ask again; 0 = it did not say */
 
 	enum { KV_UNSENT, KV_SENT, KV_ANSWERED } state;
 	uint64_t id;

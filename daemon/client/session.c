@@ -26,7 +26,7 @@ static struct json_object *slot_request(const char *op, uint32_t slot)
 }
 
 static int call_session(struct cxl_kv_arena *arena, uint32_t slot, const char *state,
-			uint32_t *nr_sent)
+			uint32_t *nr_sent, uint32_t *retry_ms)
 {
 	struct kv_call call = {.arena = arena};
 	int rc = check_slot(arena, slot);
@@ -41,23 +41,26 @@ static int call_session(struct cxl_kv_arena *arena, uint32_t slot, const char *s
 	}
 	rc = kv_call(arena->kv, &call, NULL);
 	*nr_sent = call.nr_sent;
+	*retry_ms = call.retry_ms;
 	return rc;
 }
 
-int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot)
+int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot, uint32_t *retry_ms)
 {
-	uint32_t nr_sent = 0;
-	int rc = call_session(arena, slot, "open", &nr_sent);
+	uint32_t nr_sent = 0, again_ms = 0;
+	int rc = call_session(arena, slot, "open", &nr_sent, &again_ms);
 
+	if (retry_ms)
+		*retry_ms = again_ms;
 	/* Sent twice, it is the first that found the slot free and opened it. */
-	return rc == -EBUSY && nr_sent > 1 ? 0 : rc;
+	return rc == -EBUSY && !again_ms && nr_sent > 1 ? 0 : rc;
 }
 
 int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot)
 {
-	uint32_t nr_sent = 0;
+	uint32_t nr_sent = 0, again_ms = 0;
 
-	return call_session(arena, slot, "close", &nr_sent);
+	return call_session(arena, slot, "close", &nr_sent, &again_ms);
 }
 
 int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
@@ -71,12 +74,15 @@ int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
 	return kv_call(arena->kv, &call, NULL);
 }
 
-int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms)
+int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms,
+			uint32_t *retry_ms)
 {
 	struct kv_call call = {.arena = arena, .timeout_ms = timeout_ms};
 	uint32_t deadline_ms = timeout_ms ?: BACKGROUND_WAKE_MS;
 	int rc = check_slot(arena, slot);
 
+	if (retry_ms)
+		*retry_ms = 0;
 	if (rc)
 		return rc;
 	call.request = slot_request("wake", slot);
@@ -87,5 +93,8 @@ int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t time
 		json_object_put(call.request);
 		return rc;
 	}
-	return kv_call(arena->kv, &call, NULL);
+	rc = kv_call(arena->kv, &call, NULL);
+	if (retry_ms)
+		*retry_ms = call.retry_ms;
+	return rc;
 }

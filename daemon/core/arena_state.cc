@@ -29,13 +29,13 @@ size_t as_index(Where where)
 } // namespace
 
 ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
-		       StepClock &clock)
+		       StepClock &clock, SessionCounters &counters)
     : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
       nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
       per_head_(geometry.blocks_per_head()), options_(options),
       adaptive_(options.preset == "adaptive"), ema_(options.alpha), clock_(clock),
-      heads_(geometry.nr_heads()), nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()),
-      learner_(table, nr_blocks_)
+      counters_(counters), heads_(geometry.nr_heads()),
+      nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()), learner_(table, nr_blocks_)
 {
 }
 
@@ -63,11 +63,12 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 
 	switch (hint.kind) {
 	case CXL_KV_HINT_SCORE:
+		session.life.use(now_ms);
 		if (ranged)
 			score(hint);
 		break;
 	case CXL_KV_HINT_POSITION:
-		position(session, hint.slot, hint.position);
+		position(session, hint.slot, hint.position, now_ms);
 		break;
 	case CXL_KV_HINT_PIN:
 		if (ranged)
@@ -78,13 +79,13 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 		session.told = hint.position ? Phase::Decode : Phase::Prefill;
 		break;
 	case CXL_KV_HINT_PARK:
-		session.state = Session::State::Parked;
-		session.parked_ms = now_ms;
+		session.life.park(now_ms);
 		session.wake_until_ms = 0;
 		session.cursor = 0;
 		break;
 	case CXL_KV_HINT_WAKE:
-		session.state = Session::State::Active;
+		session.life.use(now_ms);
+		session.opened = true;
 		session.wake_until_ms = now_ms + wake_ms;
 		session.cursor = 0;
 		break;
@@ -173,11 +174,11 @@ void ArenaState::wish_prefetch(uint32_t block, double distance_tokens)
 			{id_, block, -static_cast<float>(prefetch_priority(distance_tokens))});
 }
 
-void ArenaState::position(Session &session, uint32_t slot, uint32_t position)
+void ArenaState::position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms)
 {
 	clock_.step(session.seen_step);
 	if (position > session.position) {
-		session.state = Session::State::Active;
+		session.life.use(now_ms);
 		drop_behind(slot, session.position, position);
 	}
 	if (!session.nr[as_index(Where::Cold)])
@@ -266,6 +267,7 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 						options_.phase_ratio);
 			session.reads = session.writes = 0;
 			session.sample_ms = now_ms;
+			session.life.touch(now_ms, options_.session);
 		}
 		bool wrote = written >> bit & 1;
 		(wrote ? session.writes : session.reads)++;
@@ -328,7 +330,8 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 	table.set_hold(block, now_ms, std::min(options_.min_residency_ms, BlockTable::max_hold_ms));
 	add_to_head(head, (resident(where) ? ema : 0.0) - (resident(old) ? ema : 0.0));
 
-	if (old == Where::Empty || where == Where::Empty || where == Where::Lost) {
+	if (old == Where::Empty || old == Where::Lost || where == Where::Empty ||
+	    where == Where::Lost) {
 		/* A new block, or none: nothing of its past counts. */
 		if (resident(where))
 			add_to_head(head, -ema);
@@ -340,8 +343,8 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 			table.set_priority(block, CXL_KV_DEFAULT_PRIORITY);
 		if (where == Where::Empty && session.empty())
 			session = Session();
-		else if (where == Where::Hot)
-			session.state = Session::State::Active;
+		else if (resident(where))
+			session.life.use(now_ms);
 		/* Made behind the window: the position is that of the slot's last conversation. */
 		if (old == Where::Empty && outside_window(block))
 			session.position = 0;
@@ -350,10 +353,20 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 		enqueue(block, where);
 	/* Somebody needed it and had to wait: what is near is needed next. */
 	if (old == Where::Cold && where == Where::Hot && !ordered) {
-		session.state = Session::State::Active;
+		session.life.use(now_ms);
 		table.set_accessed(block, clock_.now());
 		if (session.nr[as_index(Where::Cold)])
 			wish_neighbours(block);
+	}
+}
+
+void ArenaState::age_sessions(uint64_t now_ms)
+{
+	for (Session &session : sessions) {
+		const bool was_dropped = session.life.state() == SessionLife::State::Dropped;
+		session.life.age(now_ms, options_.session);
+		if (!was_dropped && session.life.state() == SessionLife::State::Dropped)
+			counters_.nr_dropped++;
 	}
 }
 
@@ -420,7 +433,7 @@ bool ArenaState::at_floor(uint32_t block) const
 {
 	const Session &session = sessions[geometry_.slot_of(block)];
 	double mean = double(session.nr[as_index(Where::Hot)]) / geometry_.nr_heads();
-	return !session.parked() && nr_hot_[block / per_head_] <= options_.head_floor * mean;
+	return session.life.active() && nr_hot_[block / per_head_] <= options_.head_floor * mean;
 }
 
 void ArenaState::enqueue(uint32_t block, Where tier)

@@ -56,22 +56,27 @@ private:
 constexpr size_t nr_wheres = 5;
 
 struct Session {
-	enum class State : uint8_t { Active, Parked } state = State::Active;
+	SessionLife life;
+	bool opened = false;     /* a conversation, not blocks that something else made */
 	bool scored = false;     /* the engine reports attention mass: samples do not score */
 	bool phase_told = false; /* the engine reports the phase: samples do not decide it */
 	Phase told = Phase::Unknown;
 	uint32_t seen_step = 0;
 	uint32_t position = 0;
 	uint32_t cursor = 0;        /* block of the slot where the last partial scan ended */
-	uint64_t parked_ms = 0;     /* LRU order of parked sessions */
 	uint64_t wake_until_ms = 0; /* until then it is being woken: fetched, and not evicted */
 	uint64_t sample_ms = 0;
 	uint64_t reads = 0, writes = 0; /* of the interval that began at sample_ms */
 	PhaseDetector detector;
 	uint32_t nr[nr_wheres] = {}; /* blocks by Where; Empty is not counted */
 
-	[[nodiscard]] bool parked() const { return state == State::Parked; }
 	[[nodiscard]] bool empty() const { return !(nr[1] | nr[2] | nr[3] | nr[4]); }
+};
+
+/* Of all arenas. */
+struct SessionCounters {
+	uint64_t nr_dropped = 0;
+	uint64_t nr_active_evicted_blocks = 0;
 };
 
 class ArenaState {
@@ -79,13 +84,15 @@ public:
 	std::array<uint64_t, 5> nr_accesses{}; /* by Where */
 
 	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
-		   StepClock &clock);
+		   StepClock &clock, SessionCounters &counters);
 
 	void set_options(const PolicyOptions &options);
 
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
+	/* Sessions that nothing is heard of sink by a stage. */
+	void age_sessions(uint64_t now_ms);
 	void expire_pins(uint64_t now_ms);
 	void expire_orders(uint64_t now_ms);
 
@@ -147,6 +154,14 @@ public:
 		return nr_ordered_[static_cast<size_t>(where)] * geometry_.block_bytes;
 	}
 
+	/* Room that each of its active sessions keeps for its next blocks. */
+	[[nodiscard]] uint64_t reserve_bytes() const
+	{
+		return uint64_t{options_.session.reserve_blocks} * geometry_.nr_heads() *
+		       geometry_.block_bytes;
+	}
+
+	uint32_t tenant = 0;
 	BlockTable table;
 	std::vector<Session> sessions;
 
@@ -170,7 +185,7 @@ private:
 	void access(uint32_t first, uint32_t nr, Session &session);
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
 	void set_priority(TimedPins::Range range, uint8_t priority);
-	void position(Session &session, uint32_t slot, uint32_t position);
+	void position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms);
 	void drop_behind(uint32_t slot, uint32_t from, uint32_t to);
 	void wish_neighbours(uint32_t block);
 	void wish_prefetch(uint32_t block, double distance_tokens);
@@ -192,6 +207,7 @@ private:
 	bool adaptive_;
 	Ema ema_;
 	StepClock &clock_;
+	SessionCounters &counters_;
 	ChunkPool chunks_; /* of both queues */
 	VictimQueue hot_queue_{chunks_}, warm_queue_{chunks_};
 	std::vector<Head> heads_;

@@ -14,8 +14,10 @@ uint64_t minus(uint64_t a, uint64_t b)
 
 } // namespace
 
-Planner::Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input)
-    : arenas_(arenas), options_(options), input_(input), move_left_(input.move_budget_bytes),
+Planner::Planner(Arenas &arenas, const PolicyOptions &options, SessionCounters &counters,
+		 const PlanInput &input)
+    : arenas_(arenas), options_(options), counters_(counters), input_(input),
+      move_left_(input.move_budget_bytes),
       spill_left_(input.cold_available && !input.drain_cold ? input.spill_budget_bytes : 0),
       warm_left_(input.drain_warm ? 0 : minus(input.warm.limit_bytes, input.warm.used_bytes))
 {
@@ -24,13 +26,16 @@ Planner::Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &
 std::vector<Order> Planner::run()
 {
 	for (auto &[id, arena] : arenas_) {
+		arena->age_sessions(input_.now_ms);
 		arena->expire_pins(input_.now_ms);
 		arena->expire_orders(input_.now_ms);
 		arena->learn();
 		arena->tidy_queue(Where::Hot);
 		arena->tidy_queue(Where::Warm);
 	}
+	reckon_tenants();
 	drop();
+	make_tenants_room();
 	if (input_.drain_warm)
 		drain_warm();
 	else
@@ -38,6 +43,8 @@ std::vector<Order> Planner::run()
 	make_hot_room();
 	if (input_.drain_cold)
 		drain_cold();
+	forget_for_room();
+	settle_sessions();
 	wake();
 	prefetch();
 	promote();
@@ -144,6 +151,8 @@ void Planner::make_hot_room()
 	/* Demote before promote: what scores higher in warm takes the place of what does not score.
 	 */
 	soft = std::max(soft, minus(used + promotable_bytes(), hot.high_bytes));
+	/* And the next blocks of who is active. */
+	soft = std::max(soft, minus(used + reserve_bytes(), hot.limit_bytes));
 	if (!soft)
 		return;
 	make_room(Where::Hot, soft, minus(used, hot.limit_bytes));
@@ -169,8 +178,10 @@ void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
 	for (const Pass &pass : {Pass{tier, false, false}, Pass{tier, true, false}}) {
 		uint64_t bytes = pass.hard ? hard_bytes : std::max(soft_bytes, hard_bytes);
 		got += take_queued(pass, VictimQueue::Low, minus(bytes, got));
-		got += take_parked(pass, minus(bytes, got));
-		got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
+		got += take_idle(pass, minus(bytes, got));
+		/* Who is active keeps what it has while an idle session's blocks need only wait. */
+		if (pass.hard || !idle_held_)
+			got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
 	}
 	got += take_queued({tier, true, false}, VictimQueue::Kept, minus(hard_bytes, got));
 	for (VictimQueue::Band band : {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
@@ -217,6 +228,8 @@ uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t
 		return 0;
 	std::vector<Victim> found;
 	for (auto &[id, arena] : arenas_) {
+		if (!counts(*arena))
+			continue;
 		Collector collector(*this, *arena, pass, band, bytes, found);
 		arena->scan(pass.tier, band, collector);
 	}
@@ -238,52 +251,6 @@ uint64_t Planner::take_queued(const Pass &pass, VictimQueue::Band band, uint64_t
 	return got;
 }
 
-uint64_t Planner::take_parked(const Pass &pass, uint64_t bytes)
-{
-	struct Parked {
-		ArenaState *arena;
-		uint32_t slot;
-		uint64_t since_ms;
-	};
-	std::vector<Parked> parked;
-	for (auto &[id, arena] : arenas_)
-		for (uint32_t slot = 0; bytes && slot < arena->sessions.size(); slot++) {
-			const Session &session = arena->sessions[slot];
-			if (session.state == Session::State::Parked &&
-			    session.nr[static_cast<size_t>(pass.tier)])
-				parked.push_back({arena.get(), slot, session.parked_ms});
-		}
-	std::stable_sort(parked.begin(), parked.end(),
-			 [](const Parked &a, const Parked &b) { return a.since_ms < b.since_ms; });
-	uint64_t got = 0;
-	for (const Parked &p : parked) {
-		if (got >= bytes)
-			break;
-		got += take_session(*p.arena, p.slot, pass, bytes - got);
-	}
-	return got;
-}
-
-/* In the order of its blocks, on from where the last scan ended: long extents. */
-uint64_t Planner::take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes)
-{
-	Session &session = arena.sessions[slot];
-	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
-	uint32_t unseen = session.nr[static_cast<size_t>(pass.tier)];
-	uint64_t got = 0;
-	for (uint32_t i = 0; i < per_slot && unseen && got < bytes; i++) {
-		uint32_t b = first + session.cursor;
-		session.cursor = session.cursor + 1 == per_slot ? 0 : session.cursor + 1;
-		if (arena.table.where(b) != pass.tier)
-			continue;
-		unseen--;
-		if (arena.table.priority(b) <= CXL_KV_DEFAULT_PRIORITY &&
-		    eligible(arena, b, pass) && take(arena, b, pass.tier))
-			got += arena.geometry().block_bytes;
-	}
-	return got;
-}
-
 bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) const
 {
 	uint32_t slot = arena.geometry().slot_of(block);
@@ -292,7 +259,7 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return false;
 	if (!arena.movable(block, input_.now_ms, !pass.hard) || arena.table.ordered(block))
 		return false;
-	if (session.state == Session::State::Parked)
+	if (!session.life.active())
 		return true;
 	if (!pass.waking && (arena.being_written(block) || at_floor(arena, block, pass)))
 		return false;
@@ -310,21 +277,43 @@ bool Planner::at_floor(const ArenaState &arena, uint32_t block, const Pass &pass
 /* Orders a block out of the tier, as far as budgets and the tier below allow. */
 bool Planner::take(ArenaState &arena, uint32_t block, Where tier)
 {
-	uint64_t bytes = arena.geometry().block_bytes;
 	if (arena.table.ordered(block))
 		return false; /* two entries of one block */
-	if (arena.outside_window(block)) {
+	if (arena.outside_window(block))
 		pick(arena, block, Action::Drop);
-	} else if (tier == Where::Hot && warm_left_ >= bytes && move_left_ >= bytes) {
-		warm_left_ -= bytes;
-		move_left_ -= bytes;
-		pick(arena, block, Action::Demote);
-	} else if (spill_left_ >= bytes) {
-		spill_left_ -= bytes;
-		pick(arena, block, Action::Spill);
-	} else {
+	else if (!(tier == Where::Hot && demote(arena, block)) && !spill(arena, block))
+		return false;
+	const Session &session = arena.sessions[arena.geometry().slot_of(block)];
+	counters_.nr_active_evicted_blocks += session.opened && session.life.active();
+	return true;
+}
+
+bool Planner::demote(ArenaState &arena, uint32_t block)
+{
+	const uint64_t bytes = arena.geometry().block_bytes;
+	TenantLeft &tenant = tenant_left(arena);
+	if (warm_left_ < bytes || tenant.warm < bytes || move_left_ < bytes)
+		return false;
+	warm_left_ -= bytes;
+	tenant.warm -= bytes;
+	move_left_ -= bytes;
+	pick(arena, block, Action::Demote);
+	return true;
+}
+
+bool Planner::spill(ArenaState &arena, uint32_t block)
+{
+	const uint64_t bytes = arena.geometry().block_bytes;
+	TenantLeft &tenant = tenant_left(arena);
+	if (spill_left_ < bytes)
+		return false;
+	if (tenant.cold < bytes) {
+		tenant.cold_lacks = true;
 		return false;
 	}
+	spill_left_ -= bytes;
+	tenant.cold -= bytes;
+	pick(arena, block, Action::Spill);
 	return true;
 }
 
@@ -335,51 +324,6 @@ uint64_t Planner::hot_room(uint64_t limit) const
 	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes +
 			 ordered_bytes(Where::Cold) + coming_bytes_;
 	return minus(limit, taken);
-}
-
-void Planner::wake()
-{
-	for (auto &[id, arena] : arenas_)
-		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
-			Session &session = arena->sessions[slot];
-			if (session.wake_until_ms > input_.now_ms)
-				fetch_session(*arena, session, slot, true);
-		}
-	flush();
-}
-
-void Planner::drain_cold()
-{
-	for (auto &[id, arena] : arenas_)
-		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++)
-			fetch_session(*arena, arena->sessions[slot], slot, false);
-	flush();
-}
-
-/* Layer by layer, in which order they are needed. */
-void Planner::fetch_session(ArenaState &arena, Session &session, uint32_t slot, bool promote)
-{
-	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
-	uint64_t block_bytes = arena.geometry().block_bytes;
-	uint32_t unseen = session.nr[static_cast<size_t>(Where::Cold)] +
-			  (promote ? session.nr[static_cast<size_t>(Where::Warm)] : 0);
-	uint64_t room = hot_room(input_.hot.limit_bytes);
-	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
-		Where where = arena.table.where(b);
-		if (where != Where::Cold && (where != Where::Warm || !promote))
-			continue;
-		unseen--;
-		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) ||
-		    arena.table.ordered(b))
-			continue;
-		if (where == Where::Warm) {
-			if (move_left_ < block_bytes)
-				continue;
-			move_left_ -= block_bytes;
-		}
-		pick(arena, b, where == Where::Cold ? Action::Prefetch : Action::Promote);
-		room -= block_bytes;
-	}
 }
 
 /* Guesses only use room that is free: they evict nothing. */
@@ -458,7 +402,8 @@ uint64_t Planner::ordered_bytes(Where where) const
 {
 	uint64_t bytes = 0;
 	for (const auto &[id, arena] : arenas_)
-		bytes += arena->ordered_bytes(where);
+		if (counts(*arena))
+			bytes += arena->ordered_bytes(where);
 	return bytes;
 }
 

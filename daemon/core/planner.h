@@ -3,7 +3,7 @@
  * One plan: what leaves the hot and the warm tier, and what comes back.
  *
  * Leaving, in this order: blocks outside the attention window; pins below the
- * default priority; parked sessions, the longest parked first; the rest by the
+ * default priority; idle sessions, the longest idle first; the rest by the
  * paper's eviction priority. Anchors, pins above the default and sessions that
  * are being woken leave only when room that is needed now is not found otherwise.
  */
@@ -21,7 +21,8 @@ using Arenas = std::map<uint32_t, std::unique_ptr<ArenaState>>;
 
 class Planner {
 public:
-	Planner(Arenas &arenas, const PolicyOptions &options, const PlanInput &input);
+	Planner(Arenas &arenas, const PolicyOptions &options, SessionCounters &counters,
+		const PlanInput &input);
 
 	std::vector<Order> run();
 
@@ -32,6 +33,20 @@ private:
 		uint8_t pinned; /* priority of the pin, where pins are compared */
 		double priority;
 	};
+	/* What a tenant may still send down, and what could not go for want of cold quota. */
+	struct TenantLeft {
+		uint64_t warm = no_quota, cold = no_quota;
+		bool cold_lacks = false;
+	};
+	TenantLeft &tenant_left(const ArenaState &arena)
+	{
+		return tenants_[arena.tenant < tenants_.size() ? arena.tenant : 0];
+	}
+	[[nodiscard]] bool counts(const ArenaState &arena) const
+	{
+		return !counted_ || arena.tenant == *counted_;
+	}
+
 	/* How far a pass goes: a soft one keeps what is young, scores well, or prefills. */
 	struct Pass {
 		Where tier;
@@ -52,12 +67,28 @@ private:
 	[[nodiscard]] uint64_t promotable_bytes() const;
 	void make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes);
 	uint64_t take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes);
-	uint64_t take_parked(const Pass &pass, uint64_t bytes);
+	uint64_t take_idle(const Pass &pass, uint64_t bytes);
 	uint64_t take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes);
 	bool eligible(ArenaState &arena, uint32_t block, const Pass &pass) const;
 	[[nodiscard]] bool at_floor(const ArenaState &arena, uint32_t block,
 				    const Pass &pass) const;
 	bool take(ArenaState &arena, uint32_t block, Where tier);
+	/* Order it down, where budgets and quotas allow. */
+	bool demote(ArenaState &arena, uint32_t block);
+	bool spill(ArenaState &arena, uint32_t block);
+
+	/* By whole sessions: planner_sessions.cc. */
+	void reckon_tenants();
+	void make_tenants_room();
+	void forget_for_room();
+	[[nodiscard]] bool may_forget(const Session &session) const;
+	[[nodiscard]] std::pair<ArenaState *, uint32_t> longest_idle(uint32_t tenant) const;
+	[[nodiscard]] static uint64_t bytes_of(const ArenaState &arena, const Session &session);
+	[[nodiscard]] uint64_t forgetting_bytes(uint32_t tenant) const;
+	void settle_sessions();
+	void sink(ArenaState &arena, uint32_t slot, bool (Planner::*down)(ArenaState &, uint32_t));
+	void forget_session(ArenaState &arena, uint32_t slot);
+	[[nodiscard]] uint64_t reserve_bytes() const;
 	void wake();
 	void fetch_session(ArenaState &arena, Session &session, uint32_t slot, bool promote);
 	void prefetch();
@@ -73,9 +104,13 @@ private:
 
 	Arenas &arenas_;
 	const PolicyOptions &options_;
+	SessionCounters &counters_;
 	const PlanInput &input_;
 	uint64_t move_left_, spill_left_, warm_left_;
-	uint64_t coming_bytes_ = 0; /* ordered to hot by this plan */
+	std::vector<TenantLeft> tenants_;
+	bool idle_held_ = false; /* the last take_idle() met blocks that may go a little later */
+	const uint32_t *counted_ = nullptr; /* the tenant whose arenas are looked at; null: all */
+	uint64_t coming_bytes_ = 0;         /* ordered to hot by this plan */
 	float next_rank_ = 0;
 	Picks picks_;
 	std::vector<Order> orders_;

@@ -4,11 +4,14 @@
 #include "core/arena_state.h"
 #include "core/planner.h"
 
+#include <algorithm>
+
 namespace cxlkv {
 
 struct Policy::Impl {
 	PolicyOptions options;
 	StepClock clock;
+	SessionCounters counters;
 	Arenas arenas;
 	std::array<uint64_t, 5> accesses_before{}; /* of arenas that are gone */
 
@@ -35,8 +38,8 @@ void Policy::set_options(const PolicyOptions &options)
 
 void Policy::add_arena(uint32_t arena, const Geometry &geometry)
 {
-	impl_->arenas[arena] =
-		std::make_unique<ArenaState>(arena, geometry, impl_->options, impl_->clock);
+	impl_->arenas[arena] = std::make_unique<ArenaState>(arena, geometry, impl_->options,
+							    impl_->clock, impl_->counters);
 }
 
 void Policy::remove_arena(uint32_t arena)
@@ -45,6 +48,73 @@ void Policy::remove_arena(uint32_t arena)
 		for (size_t i = 0; i < impl_->accesses_before.size(); i++)
 			impl_->accesses_before[i] += state->nr_accesses[i];
 	impl_->arenas.erase(arena);
+}
+
+void Policy::set_tenant(uint32_t arena, uint32_t tenant)
+{
+	if (ArenaState *state = impl_->find(arena))
+		state->tenant = tenant;
+}
+
+void Policy::open_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
+{
+	ArenaState *state = impl_->find(arena);
+
+	if (!state || slot >= state->sessions.size())
+		return;
+	state->sessions[slot].opened = true;
+	state->sessions[slot].life.use(now_ms);
+}
+
+void Policy::close_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
+{
+	ArenaState *state = impl_->find(arena);
+
+	if (!state || slot >= state->sessions.size())
+		return;
+	/* What is left of it was made without a session. */
+	if (state->sessions[slot].empty())
+		state->sessions[slot] = Session();
+	else
+		state->sessions[slot].life.park(now_ms);
+}
+
+ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot) const
+{
+	ActiveLoad load;
+
+	for (const auto &[id, arena] : impl_->arenas) {
+		if (tenant && arena->tenant != *tenant)
+			continue;
+		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
+			const Session &session = arena->sessions[slot];
+			if (!session.opened || !session.life.active() ||
+			    (id == but_arena && slot == but_slot))
+				continue;
+			load.first_used_ms =
+				load.nr ? std::min(load.first_used_ms, session.life.used_ms())
+					: session.life.used_ms();
+			load.nr++;
+			load.bytes += uint64_t{arena->geometry().block_bytes} *
+				      (session.nr[static_cast<size_t>(Where::Hot)] +
+				       session.nr[static_cast<size_t>(Where::Warm)]);
+			load.reserve_bytes += arena->reserve_bytes();
+		}
+	}
+	return load;
+}
+
+SessionStats Policy::session_stats() const
+{
+	const SessionCounters &c = impl_->counters;
+	SessionStats stats;
+
+	for (const auto &[id, arena] : impl_->arenas)
+		for (const Session &session : arena->sessions)
+			stats.nr_by_state[static_cast<size_t>(session.life.state())]++;
+	stats.nr_dropped = c.nr_dropped;
+	stats.nr_active_evicted_blocks = c.nr_active_evicted_blocks;
+	return stats;
 }
 
 void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
@@ -68,7 +138,7 @@ void Policy::moved(const Extent &extent, Where where, uint64_t now_ms)
 
 std::vector<Order> Policy::plan(const PlanInput &input)
 {
-	return Planner(impl_->arenas, impl_->options, input).run();
+	return Planner(impl_->arenas, impl_->options, impl_->counters, input).run();
 }
 
 std::vector<HeadStats> Policy::heads(uint32_t arena) const

@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include "core/quota.h"
+#include "core/session_life.h"
 #include "core/types.h"
 
 #include <array>
@@ -34,6 +36,7 @@ struct PolicyOptions {
 	double demote_score = 0.1;             /* hot blocks scoring below it may be demoted */
 	uint32_t min_residency_ms = 200;       /* after a move a block stays at least this long */
 	uint32_t max_extent_bytes = 1u << 20;  /* longest order */
+	SessionOptions session;
 };
 
 /* "" or what is wrong: option, value, allowed range. */
@@ -46,6 +49,13 @@ struct TierRoom {
 	uint64_t low_bytes = 0;   /* down to it */
 };
 
+/* The same of one tenant. A limit of no_quota: what there is. */
+struct TenantRoom {
+	TierRoom hot, warm;
+	uint64_t cold_used_bytes = 0, cold_limit_bytes = no_quota;
+	uint64_t wanted_bytes = 0;
+};
+
 struct PlanInput {
 	uint64_t now_ms = 0;
 	TierRoom hot, warm;
@@ -55,6 +65,7 @@ struct PlanInput {
 	uint64_t wanted_hot_bytes = 0;   /* room that waiting fetches and makes need on top */
 	uint64_t move_budget_bytes = 0;  /* hot <-> warm traffic allowed in this plan */
 	uint64_t spill_budget_bytes = 0; /* bytes that may be ordered to cold in this plan */
+	std::vector<TenantRoom> tenants; /* by number; empty: no tenant has a quota */
 };
 
 /* What status shows of a head: one (layer, KV head) of one arena, over all its sessions. */
@@ -62,6 +73,13 @@ struct HeadStats {
 	double ema_sum = 0; /* over its resident blocks */
 	uint64_t nr_hot = 0, nr_warm = 0, nr_cold = 0;
 	uint64_t nr_hints = 0, nr_reads = 0, nr_writes = 0;
+};
+
+/* Since the start, but for nr_by_state. */
+struct SessionStats {
+	std::array<uint32_t, SessionLife::nr_states> nr_by_state{};
+	uint64_t nr_dropped = 0;               /* sessions given up */
+	uint64_t nr_active_evicted_blocks = 0; /* ordered out of the tier of an active session */
 };
 
 enum class Phase : uint8_t { Unknown, Prefill, Decode };
@@ -79,6 +97,8 @@ public:
 	/* The geometry was checked. All its blocks begin as Empty. Throws std::bad_alloc. */
 	void add_arena(uint32_t arena, const Geometry &geometry);
 	void remove_arena(uint32_t arena);
+	/* Whose quotas it counts against; an arena is tenant 0's until then. */
+	void set_tenant(uint32_t arena, uint32_t tenant);
 
 	/*
 	 * One hint, already validated against the geometry by the caller.
@@ -86,6 +106,14 @@ public:
 	 * ordered back by the next plan(). POSITION is the session's clock.
 	 */
 	void hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms);
+
+	/* A conversation begins in the slot, or has ended there. */
+	void open_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
+	void close_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
+	/* The active sessions of a tenant, or of all; but for one slot. */
+	[[nodiscard]] ActiveLoad load(const uint32_t *tenant, uint32_t but_arena,
+				      uint32_t but_slot) const;
+	[[nodiscard]] SessionStats session_stats() const;
 
 	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and
 	 * range. */

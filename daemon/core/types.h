@@ -53,6 +53,7 @@ enum class Action : uint8_t {
 	Promote,  /* warm -> hot */
 	Prefetch, /* cold -> hot */
 	Drop,     /* outside the attention window: contents not needed */
+	Forget,   /* given up: whoever asks for it is told to recompute */
 };
 
 struct Order {

@@ -122,6 +122,10 @@ public:
 	};
 	Bytes bytes; /* kept by set_where() */
 
+	/* Whose it is, and what all of his arenas may have in memory; set by the control thread. */
+	std::atomic<uint32_t> tenant{0};
+	std::atomic<uint64_t> tenant_limit_bytes{UINT64_MAX};
+
 	std::atomic<uint64_t> nr_hints{0}, nr_bad_hints{0};
 
 	/* What its blocks are written to the store as from now on. Where that does not fit the

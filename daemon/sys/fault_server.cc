@@ -38,7 +38,7 @@ struct FaultServer::Impl {
 	void attach_arena(Request &&request);
 	void answer(Request &&request, const Outcome &outcome);
 	void publish();
-	uint64_t used_bytes() const;
+	uint64_t used_bytes(const uint32_t *tenant) const;
 	Result<> shut_down();
 
 	const FaultServerOptions options;
@@ -75,7 +75,8 @@ FaultServer::Impl::Impl(const FaultServerOptions &server_options,
 	      [this](JobPtr job) { ended.push_back(std::move(job)); }),
       events(ledger, spiller, restorer),
       room(
-	      ledger, spiller, restorer, *store, options, [this] { return used_bytes(); },
+	      ledger, spiller, restorer, *store, options,
+	      [this](const uint32_t *tenant) { return used_bytes(tenant); },
 	      [this](JobPtr job) { ended.push_back(std::move(job)); })
 {
 }
@@ -358,12 +359,16 @@ void FaultServer::Impl::answer(Request &&request, const Outcome &outcome)
 	ended.push_back(std::move(job));
 }
 
-uint64_t FaultServer::Impl::used_bytes() const
+uint64_t FaultServer::Impl::used_bytes(const uint32_t *tenant) const
 {
 	uint64_t bytes = 0;
 
-	for (const auto &[number, served] : arenas)
-		bytes += served.arena->arena().bytes.hot + served.arena->arena().bytes.warm;
+	for (const auto &[number, served] : arenas) {
+		const Arena &arena = served.arena->arena();
+		if (!tenant || arena.tenant == *tenant)
+			bytes +=
+				arena.bytes.hot + arena.bytes.warm + served.arena->reserved_bytes();
+	}
 	return bytes;
 }
 
@@ -374,6 +379,7 @@ void FaultServer::Impl::publish()
 
 	stats.store = store->stats();
 	stats.coming_bytes = ledger.reserved_bytes;
+	room.count_wanted(stats);
 	{
 		std::lock_guard lock(mutex);
 		published = stats;

@@ -39,6 +39,7 @@ struct Request {
 		Spill,    /* RESIDENT and unleased -> COLD; busy blocks are skipped */
 		Prefetch, /* like Fetch, but gives up instead of waiting for room */
 		Drop,     /* -> EMPTY; EBUSY while any is leased */
+		Forget,   /* -> LOST; blocks in use stay as they are */
 	};
 	Kind kind;
 	std::shared_ptr<Arena> arena;
@@ -85,6 +86,7 @@ struct FaultStats {
 	uint64_t nr_made = 0, nr_dropped = 0;
 	uint64_t nr_no_room = 0;                         /* requests that ended EBUSY */
 	uint64_t wanted_bytes = 0;                       /* room that waiting requests need now */
+	std::vector<uint64_t> wanted_by_tenant;          /* also for want of quota */
 	uint64_t coming_bytes = 0;                       /* admitted, and not there yet */
 	uint64_t restore_p50_ns = 0, restore_p99_ns = 0; /* event or request to resident, a block */
 	StoreStats store;

@@ -7,7 +7,7 @@
 namespace cxlkv {
 
 Room::Room(Ledger &ledger, Spiller &spiller, Restorer &restorer, SpillStore &store,
-	   const FaultServerOptions &options, std::function<uint64_t()> used,
+	   const FaultServerOptions &options, std::function<uint64_t(const uint32_t *)> used,
 	   std::function<void(JobPtr)> on_done)
     : ledger_(ledger), spiller_(spiller), restorer_(restorer), store_(store), options_(options),
       limit_bytes_(options.hot_limit_bytes), used_(std::move(used)), on_done_(std::move(on_done))
@@ -18,7 +18,8 @@ bool Room::needs_room(Request::Kind kind, BlockState state)
 {
 	if (kind == Request::Kind::Make)
 		return state == BlockState::Empty || state == BlockState::Lost;
-	return kind != Request::Kind::Drop && state == BlockState::Cold;
+	return kind != Request::Kind::Drop && kind != Request::Kind::Forget &&
+	       state == BlockState::Cold;
 }
 
 /* Bytes the job would bring into memory; fails it where a block cannot be had at all. */
@@ -48,7 +49,25 @@ bool Room::fits(uint64_t bytes) const
 {
 	uint64_t limit = limit_bytes_;
 
-	return !bytes || !limit || used_() + ledger_.reserved_bytes + bytes <= limit;
+	return !bytes || !limit || used_(nullptr) + bytes <= limit;
+}
+
+bool Room::fits_quota(const ServedArena &served, uint64_t bytes) const
+{
+	const uint64_t limit = served.arena().tenant_limit_bytes;
+	const uint32_t tenant = served.arena().tenant;
+
+	return !bytes || limit == UINT64_MAX || used_(&tenant) + bytes <= limit;
+}
+
+/* Another job of the tenant waits, or one of anybody's that only all of memory keeps waiting. */
+bool Room::overtakes(const ServedArena &served) const
+{
+	return std::ranges::any_of(waiting_, [&](const Waiting &waiting) {
+		const ServedArena &other = *waiting.job->served;
+		return other.arena().tenant == served.arena().tenant ||
+		       fits_quota(other, waiting.bytes);
+	});
 }
 
 void Room::enqueue(JobPtr job)
@@ -56,16 +75,16 @@ void Room::enqueue(JobPtr job)
 	uint64_t bytes = need(*job);
 	bool waits = job->request.kind == Request::Kind::Make ||
 		     job->request.kind == Request::Kind::Fetch;
+	const ServedArena &served = *job->served;
 	uint64_t limit = limit_bytes_;
-	bool hopeless = limit && bytes > limit;
+	bool hopeless = (limit && bytes > limit) || bytes > served.arena().tenant_limit_bytes;
 
 	if (job->outcome.error) {
 		on_done_(job);
-	} else if (fits(bytes) && (!bytes || waiting_.empty())) {
+	} else if (!bytes || (fits(bytes) && fits_quota(served, bytes) && !overtakes(served))) {
 		admit(job);
 	} else if (waits && !hopeless && !job->expired(now_ns())) {
 		waiting_.push_back({std::move(job), bytes});
-		ledger_.stats.wanted_bytes += bytes;
 		if (want_room_)
 			want_room_();
 	} else {
@@ -99,27 +118,61 @@ void Room::admit(JobPtr job)
 	active_.push_back(std::move(job));
 }
 
-bool Room::can_admit() const
+/*
+ * The first that may go in: in order, but who is over his own quota keeps only
+ * his own jobs waiting. waiting_.size() when there is none.
+ */
+size_t Room::next_to_admit() const
 {
-	return !waiting_.empty() && fits(need(*waiting_.front().job));
+	std::vector<uint32_t> over;
+
+	for (size_t i = 0; i < waiting_.size(); i++) {
+		Job &job = *waiting_[i].job;
+		const uint32_t tenant = job.served->arena().tenant;
+		if (std::ranges::find(over, tenant) != over.end())
+			continue;
+		const uint64_t bytes = need(job);
+		if (job.outcome.error)
+			return i;
+		if (!fits_quota(*job.served, bytes))
+			over.push_back(tenant);
+		else
+			return fits(bytes) ? i : waiting_.size();
+	}
+	return waiting_.size();
 }
 
-bool Room::try_admit_first()
+bool Room::can_admit() const
 {
-	if (waiting_.empty())
+	return next_to_admit() < waiting_.size();
+}
+
+bool Room::try_admit()
+{
+	const size_t next = next_to_admit();
+	if (next == waiting_.size())
 		return false;
-	Waiting &first = waiting_.front();
-	uint64_t bytes = need(*first.job);
-	if (!first.job->outcome.error && !fits(bytes))
-		return false;
-	JobPtr job = std::move(first.job);
-	ledger_.stats.wanted_bytes -= first.bytes;
-	waiting_.pop_front();
+	JobPtr job = std::move(waiting_[next].job);
+	waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(next));
 	if (job->outcome.error)
 		on_done_(job);
 	else
 		admit(job);
 	return true;
+}
+
+void Room::count_wanted(FaultStats &stats) const
+{
+	stats.wanted_bytes = 0;
+	stats.wanted_by_tenant.clear();
+	for (const Waiting &waiting : waiting_) {
+		const uint32_t tenant = waiting.job->served->arena().tenant;
+		if (tenant >= stats.wanted_by_tenant.size())
+			stats.wanted_by_tenant.resize(tenant + 1);
+		stats.wanted_by_tenant[tenant] += waiting.bytes;
+		if (fits_quota(*waiting.job->served, waiting.bytes))
+			stats.wanted_bytes += waiting.bytes;
+	}
 }
 
 void Room::expire(uint64_t now)
@@ -133,12 +186,7 @@ void Room::expire(uint64_t now)
 		on_done_(job);
 		return true;
 	};
-	std::erase_if(waiting_, [&](Waiting &waiting) {
-		if (!late(waiting.job))
-			return false;
-		ledger_.stats.wanted_bytes -= waiting.bytes;
-		return true;
-	});
+	std::erase_if(waiting_, [&](Waiting &waiting) { return late(waiting.job); });
 	active_.remove_if(late);
 }
 
@@ -161,7 +209,7 @@ bool Room::pump()
 	bool more = false;
 
 	expire(now_ns());
-	while (try_admit_first())
+	while (try_admit())
 		;
 	busy_ = false;
 	active_.remove_if([&](const JobPtr &job) {
@@ -186,12 +234,7 @@ void Room::cancel(const ServedArena *served, int error)
 		on_done_(job);
 		return true;
 	};
-	std::erase_if(waiting_, [&](Waiting &waiting) {
-		if (!ours(waiting.job))
-			return false;
-		ledger_.stats.wanted_bytes -= waiting.bytes;
-		return true;
-	});
+	std::erase_if(waiting_, [&](Waiting &waiting) { return ours(waiting.job); });
 	active_.remove_if(ours);
 }
 

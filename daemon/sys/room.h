@@ -19,9 +19,10 @@ namespace cxlkv {
 
 class Room {
 public:
-	/* used() = bytes of all arenas in memory; on_done takes jobs that ended. */
+	/* used(tenant) = bytes that his arenas, or those of all (null), have in memory or were
+	 * promised; on_done takes jobs that ended. */
 	Room(Ledger &ledger, Spiller &spiller, Restorer &restorer, SpillStore &store,
-	     const FaultServerOptions &options, std::function<uint64_t()> used,
+	     const FaultServerOptions &options, std::function<uint64_t(const uint32_t *)> used,
 	     std::function<void(JobPtr)> on_done);
 
 	void enqueue(JobPtr job);
@@ -37,6 +38,8 @@ public:
 
 	/* When pump() must be called though nothing happened; 0 = no need. */
 	[[nodiscard]] uint64_t wakeup_ns() const;
+	/* Bytes that waiting jobs want: where all memory is full, and by whose quota is. */
+	void count_wanted(FaultStats &stats) const;
 	void on_want_room(std::function<void()> callback) { want_room_ = std::move(callback); }
 
 private:
@@ -47,16 +50,20 @@ private:
 	[[nodiscard]] static bool needs_room(Request::Kind kind, BlockState state);
 	uint64_t need(Job &job) const;
 	[[nodiscard]] bool fits(uint64_t bytes) const;
+	[[nodiscard]] bool fits_quota(const ServedArena &served, uint64_t bytes) const;
 	void admit(JobPtr job);
 	void begin_make(ServedArena &served, uint32_t block);
-	bool try_admit_first();
+	[[nodiscard]] bool overtakes(const ServedArena &served) const;
+	[[nodiscard]] size_t next_to_admit() const;
+	bool try_admit();
+	Step advance_forget(Job &job, uint64_t *budget);
 	void expire(uint64_t now);
 	void take_back(Job &job);
 	Step advance(Job &job, uint64_t *budget);
 	Step advance_make(Job &job, uint64_t *budget);
 	Step advance_fetch(Job &job);
 	Step advance_drop(Job &job, uint64_t *budget);
-	Step drop_block(ServedArena &served, uint32_t block, int *error);
+	Step drop_block(ServedArena &served, uint32_t block, BlockState to, int *error);
 
 	Ledger &ledger_;
 	Spiller &spiller_;
@@ -64,7 +71,7 @@ private:
 	SpillStore &store_;
 	const FaultServerOptions &options_;
 	std::atomic<uint64_t> limit_bytes_;
-	std::function<uint64_t()> used_;
+	std::function<uint64_t(const uint32_t *)> used_;
 	std::function<void(JobPtr)> on_done_;
 	std::function<void()> want_room_;
 

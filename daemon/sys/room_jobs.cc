@@ -6,6 +6,8 @@
  */
 #include "sys/room.h"
 
+#include <algorithm>
+
 namespace cxlkv {
 
 Room::Step Room::advance(Job &job, uint64_t *budget)
@@ -20,6 +22,8 @@ Room::Step Room::advance(Job &job, uint64_t *budget)
 		return advance_make(job, budget);
 	case Request::Kind::Drop:
 		return advance_drop(job, budget);
+	case Request::Kind::Forget:
+		return advance_forget(job, budget);
 	default:
 		return advance_fetch(job);
 	}
@@ -118,7 +122,7 @@ Room::Step Room::advance_drop(Job &job, uint64_t *budget)
 			return Step::Again;
 		*budget -= std::min<uint64_t>(*budget, job.served->block_bytes());
 		int err = 0;
-		if (drop_block(*job.served, job.block(), &err) == Step::Waits)
+		if (drop_block(*job.served, job.block(), BlockState::Empty, &err) == Step::Waits)
 			return Step::Waits;
 		if (err) {
 			job.fail(err, job.block());
@@ -129,8 +133,26 @@ Room::Step Room::advance_drop(Job &job, uint64_t *budget)
 	return Step::Done;
 }
 
-/* Waits: the mover, or I/O in flight, has the block just now. */
-Room::Step Room::drop_block(ServedArena &served, uint32_t block, int *error)
+/* What is in use is left alone: the policy finds it as it is. */
+Room::Step Room::advance_forget(Job &job, uint64_t *budget)
+{
+	for (; !job.at_end(); job.advance(1)) {
+		const BlockState state = job.served->state(job.block());
+		if (!*budget)
+			return Step::Again;
+		*budget -= std::min<uint64_t>(*budget, job.served->block_bytes());
+		int err = 0;
+		if (state == BlockState::Resident || state == BlockState::Clean ||
+		    state == BlockState::Cold)
+			drop_block(*job.served, job.block(), BlockState::Lost, &err);
+		job.outcome.nr_done += job.served->state(job.block()) == BlockState::Lost;
+	}
+	return Step::Done;
+}
+
+/* To Empty, or to Lost: then who touches it is told. Waits: the mover, or I/O in flight, has the
+ * block just now. */
+Room::Step Room::drop_block(ServedArena &served, uint32_t block, BlockState to, int *error)
 {
 	Arena &arena = served.arena();
 	BlockState state = served.state(block);
@@ -150,15 +172,19 @@ Room::Step Room::drop_block(ServedArena &served, uint32_t block, int *error)
 		busy_ = true;
 		return Step::Waits;
 	}
-	bool unleased = arena.publish_unleased(block, CXL_KV_EMPTY);
+	bool unleased =
+		arena.publish_unleased(block, to == BlockState::Lost ? CXL_KV_LOST : CXL_KV_EMPTY);
 	if (unleased) {
 		store_.drop({served.key(), block});
 		if (state == BlockState::Lost) /* a punch does not clear poison */
 			served.zero(block, 1);
 		served.punch(block, 1);
-		served.set_state(block, BlockState::Empty);
-		served.unprotect(block,
-				 1); /* clears markers; and threads that waited fault again */
+		served.set_state(block, to);
+		if (to == BlockState::Lost)
+			served.poison(block);
+		else
+			served.unprotect(block, 1); /* clears markers; and threads that waited
+						       fault again */
 		ledger_.stats.nr_dropped++;
 	} else {
 		*error = EBUSY;

@@ -74,9 +74,7 @@ ServedArena::ServedArena(std::shared_ptr<Arena> arena, Ledger &ledger)
 
 ServedArena::~ServedArena()
 {
-	for (BlockState state : states_)
-		if (holds_reservation(state))
-			ledger_.reserved_bytes -= block_bytes();
+	reserve(-static_cast<int64_t>(reserved_bytes_));
 }
 
 void ServedArena::set_state(uint32_t block, BlockState state)
@@ -85,9 +83,9 @@ void ServedArena::set_state(uint32_t block, BlockState state)
 	Where after = where_of(state, before, arena_->placement(arena_->geometry.slot_of(block)));
 
 	if (holds_reservation(states_[block]))
-		ledger_.reserved_bytes -= block_bytes();
+		reserve(-int64_t{block_bytes()});
 	if (holds_reservation(state))
-		ledger_.reserved_bytes += block_bytes();
+		reserve(block_bytes());
 	states_[block] = state;
 	if (after != before) {
 		arena_->set_where(block, after);

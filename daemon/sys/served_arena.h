@@ -91,17 +91,26 @@ public:
 	[[nodiscard]] bool gone() const { return gone_; }
 	void set_gone() { gone_ = true; }
 
+	/* Of the ledger's, this arena's part. */
+	[[nodiscard]] uint64_t reserved_bytes() const { return reserved_bytes_; }
+
 	uint32_t nr_in_flight = 0; /* I/Os of the store that name this arena */
 	bool leaving = false;      /* a Detach waits for nr_in_flight == 0 */
 
 private:
 	int noted(int err);
+	void reserve(int64_t bytes)
+	{
+		reserved_bytes_ += static_cast<uint64_t>(bytes);
+		ledger_.reserved_bytes += static_cast<uint64_t>(bytes);
+	}
 
 	std::shared_ptr<Arena> arena_;
 	BlockCodec codec_;
 	Ledger &ledger_;
 	std::vector<BlockState> states_;
 	std::vector<uint32_t> left_ms_; /* CLOCK_MONOTONIC: 49 days, then one gap is wrong */
+	uint64_t reserved_bytes_ = 0;
 	bool gone_ = false;
 	LogLimit complaint_;
 };

@@ -52,7 +52,7 @@ static int step_head(struct cxl_kv_arena *arena, uint32_t head, uint32_t token)
 
 static int decode(struct cxl_kv_arena *arena)
 {
-	int rc = cxl_kv_session_open(arena, 0);
+	int rc = cxl_kv_session_open(arena, 0, NULL);
 
 	for (uint32_t token = 0; token < NR_TOKENS && !rc; token++) {
 		cxl_kv_hint_position(arena, 0, token);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cxl_kv.h>
 #include <fmt/format.h>
+#include <thread>
 #include <unistd.h>
 
 namespace cxlkv::engine {
@@ -72,11 +73,13 @@ public:
 	void set_position(uint32_t slot, uint32_t tokens) override;
 	Result<> park(uint32_t slot) override;
 	Result<> wake(uint32_t slot) override;
+	bool worth_fetching(uint32_t slot, uint32_t tokens, double prefill_tokens_per_s) override;
 	[[nodiscard]] const KvStats &stats() const override { return stats_; }
 
 private:
 	std::vector<cxl_kv_range> ranges(uint32_t slot, uint32_t first, uint32_t nr) const;
 	template <typename Call> int until_room(const char *what, uint32_t slot, Call call);
+	template <typename Call> int until_admitted(Call call);
 	bool hinted(int rc);
 
 	KvShape shape_;
@@ -138,9 +141,25 @@ template <typename Call> int ArenaMemory::until_room(const char *what, uint32_t 
 	}
 }
 
+/* Asks again when the manager said to, while the deadline lasts. */
+template <typename Call> int ArenaMemory::until_admitted(Call call)
+{
+	const auto end = Clock::now() + deadline_;
+
+	for (;;) {
+		uint32_t retry_ms = 0;
+		int rc = call(&retry_ms);
+		if (rc != -EBUSY || !retry_ms || Clock::now() >= end)
+			return rc;
+		std::this_thread::sleep_for(std::chrono::milliseconds(retry_ms));
+	}
+}
+
 Result<> ArenaMemory::open_slot(uint32_t slot)
 {
-	if (int rc = cxl_kv_session_open(arena_, slot); rc < 0)
+	int rc = until_admitted(
+		[&](uint32_t *retry_ms) { return cxl_kv_session_open(arena_, slot, retry_ms); });
+	if (rc < 0)
 		return kv_error(rc, fmt::format("open session {}", slot));
 	slots_[slot] = {};
 	return ok();
@@ -233,10 +252,25 @@ Result<> ArenaMemory::park(uint32_t slot)
 Result<> ArenaMemory::wake(uint32_t slot)
 {
 	/* EIO and EBUSY come again from lease, which deals with them. */
-	int rc = cxl_kv_session_wake(arena_, slot, 0);
+	int rc = cxl_kv_session_wake(arena_, slot, 0, nullptr);
 	if (rc < 0 && rc != -EIO && rc != -EBUSY)
 		return kv_error(rc, fmt::format("wake session {}", slot));
 	return ok();
+}
+
+/* Who cannot be asked is believed to be quick. */
+bool ArenaMemory::worth_fetching(uint32_t slot, uint32_t tokens, double prefill_tokens_per_s)
+{
+	cxl_kv_decide_args args{};
+	cxl_kv_decision decision{};
+
+	args.size = sizeof(args);
+	args.flags = CXL_KV_DECIDE_LATENCY;
+	args.slot = slot;
+	args.tokens = tokens;
+	args.prefill_tokens_per_s = prefill_tokens_per_s;
+	args.return_probability = 1;
+	return cxl_kv_decide(arena_, &args, &decision) < 0 || decision.verdict == CXL_KV_FETCH;
 }
 
 } // namespace

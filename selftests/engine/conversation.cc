@@ -35,9 +35,9 @@ uint64_t hash(const std::byte *data, size_t bytes)
 } // namespace
 
 Conversation::Conversation(uint32_t slot, const KvShape &shape, Decoder &decoder, KvMemory &memory,
-			   Counters &counters, uint32_t score_every)
+			   Counters &counters, uint32_t score_every, bool decide)
     : slot_(slot), shape_(shape), decoder_(decoder), memory_(memory), counters_(counters),
-      score_every_(score_every)
+      score_every_(score_every), decide_(decide)
 {
 }
 
@@ -66,8 +66,25 @@ Result<> Conversation::wake()
 		open_ = true;
 		return ok();
 	}
+	if (decide_ && counters_.nr_prefilled) {
+		const double rate = static_cast<double>(counters_.nr_prefilled) * 1e9 /
+				    static_cast<double>(counters_.prefill_ns);
+		if (!memory_.worth_fetching(slot_, nr_computed_, rate)) {
+			counters_.nr_chosen++;
+			return start_over();
+		}
+	}
 	woken_at_ns_ = now_ns();
 	return memory_.wake(slot_);
+}
+
+/* The slot is empty, and compute() begins at the first token. */
+Result<> Conversation::start_over()
+{
+	if (Result<> r = memory_.close_slot(slot_); !r)
+		return r;
+	nr_computed_ = 0;
+	return memory_.open_slot(slot_);
 }
 
 Result<> Conversation::step(std::span<const uint8_t> tokens)
@@ -79,7 +96,6 @@ Result<> Conversation::step(std::span<const uint8_t> tokens)
 	return memory_.unlease(slot_);
 }
 
-/* After a loss the slot is empty and compute() begins at its first token. */
 Result<> Conversation::lease()
 {
 	const auto nr = static_cast<uint32_t>(tokens_.size());
@@ -87,12 +103,9 @@ Result<> Conversation::lease()
 
 	for (uint32_t i = 0; !leased && leased.error().code == EIO && i < max_recomputes; i++) {
 		log_warning("{}: computing {} tokens again", leased.error().what, nr);
-		if (Result<> r = memory_.close_slot(slot_); !r)
-			return r;
-		if (Result<> r = memory_.open_slot(slot_); !r)
+		if (Result<> r = start_over(); !r)
 			return r;
 		counters_.nr_recomputed++;
-		nr_computed_ = 0;
 		leased = memory_.lease(slot_, nr);
 	}
 	if (leased && woken_at_ns_)

@@ -19,14 +19,16 @@ struct Counters {
 	uint64_t nr_prefilled = 0, nr_decoded = 0; /* tokens; recomputed ones count as prefilled */
 	uint64_t prefill_ns = 0, decode_ns = 0;    /* computing only */
 	uint64_t nr_recomputed = 0;                /* conversations whose KV was lost */
+	uint64_t nr_chosen = 0;                    /* ... whose KV was not worth fetching */
 	std::vector<uint64_t> wake_ns;             /* from wake() to blocks leased */
 };
 
 class Conversation {
 public:
-	/* Scores are reported every score_every steps. What is referred to must outlive this. */
+	/* Scores are reported every score_every steps. decide: ask the memory whether its blocks
+	 * are worth fetching. What is referred to must outlive this. */
 	Conversation(uint32_t slot, const KvShape &shape, Decoder &decoder, KvMemory &memory,
-		     Counters &counters, uint32_t score_every);
+		     Counters &counters, uint32_t score_every, bool decide = false);
 
 	/* The user's text, then n bytes of reply, then idle. */
 	Result<> turn(std::span<const uint8_t> text, uint32_t reply);
@@ -40,6 +42,7 @@ private:
 	Result<> wake();
 	Result<> step(std::span<const uint8_t> tokens);
 	Result<> lease();
+	Result<> start_over();
 	void compute();
 
 	uint32_t slot_;
@@ -48,6 +51,7 @@ private:
 	KvMemory &memory_;
 	Counters &counters_;
 	uint32_t score_every_;
+	bool decide_;
 	std::vector<uint8_t> tokens_;
 	uint32_t nr_computed_ = 0; /* of these, whose K and V are in the slot */
 	uint64_t nr_steps_ = 0;

@@ -96,6 +96,10 @@ public:
 	/* Ask for the slot's blocks; does not wait, the next lease() does. */
 	virtual Result<> wake(uint32_t slot) = 0;
 
+	/* The slot's blocks come back sooner than its tokens are computed at that rate. */
+	virtual bool worth_fetching(uint32_t slot, uint32_t tokens,
+				    double prefill_tokens_per_s) = 0;
+
 	[[nodiscard]] virtual const KvStats &stats() const = 0;
 };
 

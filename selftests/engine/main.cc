@@ -182,6 +182,11 @@ void add_run_options(CLI::App *app, Arguments *args)
 	app->add_option("--score-every", r.score_every,
 			"steps from one report of attention to the next")
 		->capture_default_str();
+	app->add_option(
+		"--gaps", r.gaps_file,
+		"turns come after gaps like those in this file (selftests/engine/gaps.txt)");
+	app->add_option("--gap-scale", r.gap_scale, "of a real gap")->capture_default_str();
+	app->add_flag("--decide", r.decide, "compute again what comes back more slowly");
 	app->add_option("--output", args->output, "file for tokens and KV hashes, see compare");
 	app->add_flag("-j,--json", args->json, "summary as one line of JSON");
 	add_kv_type(app, args);

@@ -27,6 +27,7 @@ public:
 	void set_position(uint32_t, uint32_t) override {}
 	Result<> park(uint32_t) override { return ok(); }
 	Result<> wake(uint32_t) override { return ok(); }
+	bool worth_fetching(uint32_t, uint32_t, double) override { return true; }
 	[[nodiscard]] const KvStats &stats() const override { return stats_; }
 
 private:

@@ -5,8 +5,11 @@
 #include <chrono>
 #include <deque>
 #include <fmt/format.h>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sys/resource.h>
+#include <thread>
 
 namespace cxlkv::engine {
 
@@ -84,6 +87,37 @@ Result<> record_all(std::deque<Conversation> &conversations, RunResult *result)
 	return ok();
 }
 
+using Serve = std::function<Result<>(const Turn &)>;
+
+Result<> serve_in_turn(const std::vector<Turn> &turns, const Serve &serve)
+{
+	for (const Turn &turn : turns)
+		if (Result<> r = serve(turn); !r)
+			return r;
+	return ok();
+}
+
+/* Nobody is served before his time; who comes while another is served waits. */
+Result<> serve_after_gaps(Schedule schedule, const Serve &serve)
+{
+	const auto start = Clock::now();
+	auto now_ms = [&] {
+		return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+	};
+
+	while (!schedule.empty()) {
+		const double early_ms = schedule.due_ms() - now_ms();
+		if (early_ms > 0)
+			std::this_thread::sleep_for(
+				std::chrono::duration<double, std::milli>(early_ms));
+		const Turn turn = schedule.take();
+		if (Result<> r = serve(turn); !r)
+			return r;
+		schedule.ended(turn, now_ms());
+	}
+	return ok();
+}
+
 } // namespace
 
 Result<RunResult> run(const RunOptions &options, const Model &model, const Text &text)
@@ -94,6 +128,13 @@ Result<RunResult> run(const RunOptions &options, const Model &model, const Text 
 	Result<std::vector<Turn>> turns = plan_turns(options.workload, text.size());
 	if (!turns)
 		return turns.error();
+	std::optional<Gaps> gaps;
+	if (!options.gaps_file.empty()) {
+		auto read = Gaps::read(options.gaps_file);
+		if (!read)
+			return read.error();
+		gaps = *read;
+	}
 	Result<KvShape> shape =
 		KvShape::create(model.shape, per_block, options.workload.context, options.kv_type);
 	if (!shape)
@@ -107,18 +148,26 @@ Result<RunResult> run(const RunOptions &options, const Model &model, const Text 
 	std::deque<Conversation> conversations;
 	for (uint32_t c = 0; c < options.workload.conversations; c++)
 		conversations.emplace_back(c, *shape, decoder, **memory, result.counters,
-					   options.score_every);
+					   options.score_every, options.decide);
 
 	const auto start = Clock::now();
 	const uint64_t faults = page_faults();
 	Progress progress(turns->size());
-	for (size_t i = 0; i < turns->size(); i++) {
-		const Turn &t = (*turns)[i];
+	size_t nr_served = 0;
+	auto serve = [&](const Turn &t) -> Result<> {
 		auto said = std::span(text).subspan(t.text_offset, t.text_bytes);
+		nr_served++;
 		if (Result<> r = conversations[t.conversation].turn(said, t.reply); !r)
-			return r.error().in(fmt::format("turn {} of {}", i + 1, turns->size()));
-		progress.show(i + 1, result.counters, (*memory)->stats());
-	}
+			return r.error().in(fmt::format("turn {} of {}", nr_served, turns->size()));
+		progress.show(nr_served, result.counters, (*memory)->stats());
+		return ok();
+	};
+	Result<> served =
+		gaps ? serve_after_gaps(
+			       Schedule(*turns, options.workload, *gaps, options.gap_scale), serve)
+		     : serve_in_turn(*turns, serve);
+	if (!served)
+		return served.error();
 	if (Result<> r = record_all(conversations, &result); !r)
 		return r.error();
 	result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -151,6 +200,7 @@ std::string summary_json(const RunResult &r)
 	j["hit_share"] = hit_share(r.kv);
 	j["hints_dropped"] = r.kv.nr_hints_dropped;
 	j["recomputed"] = c.nr_recomputed;
+	j["chose_to_recompute"] = c.nr_chosen;
 	j["page_faults"] = r.nr_page_faults;
 	j["wakes"] = c.wake_ns.size();
 	j["wake_p50_ms"] = percentile_ms(c.wake_ns, 0.5);

@@ -20,6 +20,9 @@ struct RunOptions {
 	KvType kv_type = KvType::F16;
 	uint32_t tokens_per_block = 64;
 	uint32_t score_every = 8; /* steps */
+	std::string gaps_file;    /* turns come after gaps like those; empty: one after the other */
+	double gap_scale = 0.001; /* of a real gap */
+	bool decide = false; /* a conversation that is computed sooner than fetched is computed */
 };
 
 struct RunResult {

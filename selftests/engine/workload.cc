@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "engine/workload.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
-#include <random>
+#include <fstream>
 #include <utility>
 
 namespace cxlkv::engine {
@@ -57,6 +60,72 @@ Result<std::vector<Turn>> plan_turns(const WorkloadOptions &o, size_t text_size)
 		}
 	}
 	return turns;
+}
+
+Result<Gaps> Gaps::read(const std::string &file)
+{
+	std::ifstream in(file);
+	Gaps gaps;
+
+	if (!in)
+		return sys_error(file);
+	for (std::string line; std::getline(in, line);) {
+		if (line.empty() || line[0] == '#')
+			continue;
+		char *end = nullptr;
+		const double ms = strtod(line.c_str(), &end);
+		const double last = gaps.quantiles_.empty() ? 0 : gaps.quantiles_.back();
+		if (*end || !(ms >= last))
+			return error(EINVAL, file + ": not a list of ascending times: " + line);
+		gaps.quantiles_.push_back(ms);
+	}
+	if (gaps.quantiles_.size() < 2)
+		return error(EINVAL, file + ": less than two quantiles");
+	return gaps;
+}
+
+double Gaps::ms(double u) const
+{
+	const double at = u * static_cast<double>(quantiles_.size() - 1);
+	const auto below = std::min(static_cast<size_t>(at), quantiles_.size() - 2);
+
+	return std::lerp(quantiles_[below], quantiles_[below + 1], at - static_cast<double>(below));
+}
+
+Schedule::Schedule(const std::vector<Turn> &turns, const WorkloadOptions &options, const Gaps &gaps,
+		   double scale)
+    : turns_(options.conversations), gaps_(gaps), scale_(scale), random_(options.seed)
+{
+	for (const Turn &turn : turns)
+		turns_[turn.conversation].push_back(turn);
+	for (uint32_t c = 0; c < options.conversations; c++)
+		if (!turns_[c].empty())
+			due_.emplace(gap_ms(), c);
+}
+
+/* The last percent are nights and weekends: nobody waits for those. */
+double Schedule::gap_ms()
+{
+	constexpr double waited_for = 0.99;
+	const double u = static_cast<double>(random_() >> 11) / 9007199254740992.0;
+
+	return gaps_.ms(u * waited_for) * scale_;
+}
+
+Turn Schedule::take()
+{
+	std::deque<Turn> &turns = turns_[due_.begin()->second];
+	Turn turn = turns.front();
+
+	turns.pop_front();
+	due_.erase(due_.begin());
+	return turn;
+}
+
+void Schedule::ended(const Turn &turn, double now_ms)
+{
+	if (!turns_[turn.conversation].empty())
+		due_.emplace(now_ms + gap_ms(), turn.conversation);
 }
 
 } // namespace cxlkv::engine

@@ -123,7 +123,7 @@ TEST_F(ArenaTest, ForkedChildHasNeitherMemoryNorCalls)
 
 		wrong |= (cxl_kv_lease(arena_, &range, 1, 0, nullptr) != -EPERM) << 0;
 		wrong |= (cxl_kv_hint_position(arena_, 0, 0) != -EPERM) << 1;
-		wrong |= (cxl_kv_session_open(arena_, 0) != -EPERM) << 2;
+		wrong |= (cxl_kv_session_open(arena_, 0, nullptr) != -EPERM) << 2;
 		wrong |= (cxl_kv_block(arena_, 0, 0, 0) != nullptr) << 3;
 		wrong |= (cxl_kv_block_word(arena_, 0, 0, 0) != 0) << 4;
 		wrong |= (mincore(cxl_kv_arena_base(arena_), 4096, &present) != -1) << 5;

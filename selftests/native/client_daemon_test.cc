@@ -93,7 +93,7 @@ protected:
 	void fill(uint64_t round)
 	{
 		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++) {
-			ASSERT_EQ(cxl_kv_session_open(arena_, slot), 0) << messages();
+			ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0) << messages();
 			for (uint32_t head = 0; head < nr_heads; head++) {
 				const cxl_kv_range range = head_of(slot, head);
 
@@ -176,7 +176,7 @@ TEST_F(ClientDaemonTest, TouchWithoutALeaseBringsABlockBack)
 TEST_F(ClientDaemonTest, WakeBringsASessionBack)
 {
 	fill(1);
-	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms), 0);
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
 	uint32_t nr_resident = 0;
 	for (uint32_t head = 0; head < nr_heads; head++)
 		for (uint32_t block = 0; block < blocks_per_head; block++) {
@@ -187,8 +187,14 @@ TEST_F(ClientDaemonTest, WakeBringsASessionBack)
 	/* The session is as large as hot may be: down to the low watermark, an extent of 16 blocks
 	 * at a time, some may have left again. */
 	EXPECT_GE(nr_resident, 64u * 9 / 10 - 16);
+	/* It is active and as large as memory: nobody else comes in until it is parked. */
+	uint32_t retry_ms = 0;
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0, &retry_ms), -EBUSY);
+	EXPECT_GT(retry_ms, 0u);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0, &retry_ms), 0);
+	EXPECT_EQ(retry_ms, 0u);
 	check_all(1);
-	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 0), 0);
 }
 
 TEST_F(ClientDaemonTest, SessionsOpenOnceAndCloseEmpty)
@@ -196,8 +202,8 @@ TEST_F(ClientDaemonTest, SessionsOpenOnceAndCloseEmpty)
 	const cxl_kv_range range = head_of(0, 0);
 
 	ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, 0, nullptr), -ENODATA);
-	ASSERT_EQ(cxl_kv_session_open(arena_, 0), 0);
-	EXPECT_EQ(cxl_kv_session_open(arena_, 0), -EBUSY);
+	ASSERT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 0, nullptr), -EBUSY);
 	ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
 	ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, timeout_ms, nullptr), 0);
 	write(range, 1);
@@ -206,7 +212,7 @@ TEST_F(ClientDaemonTest, SessionsOpenOnceAndCloseEmpty)
 	ASSERT_EQ(cxl_kv_unlease(arena_, &range, 1), 0);
 	EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
 	EXPECT_EQ(cxl_kv_lease(arena_, &range, 1, 0, nullptr), -ENODATA);
-	EXPECT_EQ(cxl_kv_session_open(arena_, 0), 0);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
 	ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
 	EXPECT_EQ(*static_cast<uint64_t *>(cxl_kv_block(arena_, 0, 0, 0)), 0u)
 		<< "another session's bytes";

@@ -80,7 +80,7 @@ TEST_F(DecideTest, KnowsWhereTheSessionIs)
 	ask.flags = 0;
 	ask.slot = 1;
 	EXPECT_EQ(decide(ask).fetch_ns, 0u) << "an empty session";
-	ASSERT_EQ(cxl_kv_session_open(arena_, 1), 0);
+	ASSERT_EQ(cxl_kv_session_open(arena_, 1, nullptr), 0);
 	const cxl_kv_range range{1, 0, 0, 8};
 	ASSERT_EQ(cxl_kv_make(arena_, &range, 1, 10000), 0);
 	EXPECT_EQ(decide(ask).fetch_ns, 0u) << "all of it is hot";

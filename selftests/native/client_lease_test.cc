@@ -143,8 +143,8 @@ TEST_F(ArenaTest, RangesAreChecked)
 	}
 	EXPECT_EQ(cxl_kv_lease(arena_, many.data(), many.size(), 0, nullptr), -E2BIG);
 	EXPECT_EQ(cxl_kv_lease(arena_, nullptr, 1, 0, nullptr), -EINVAL);
-	EXPECT_EQ(cxl_kv_session_open(arena_, 2), -EINVAL);
-	EXPECT_EQ(cxl_kv_session_wake(arena_, 2, 0), -EINVAL);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 2, nullptr), -EINVAL);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 2, 0, nullptr), -EINVAL);
 	EXPECT_EQ(all_leases(), 0u);
 }
 

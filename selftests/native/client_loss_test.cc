@@ -81,9 +81,10 @@ TEST_F(ArenaTest, SessionOpenedTwiceByLossIsOpen)
 			return FakeManager::agree(request);
 		return ++nr_opens == 1 ? hang_up() : FakeManager::error(request, "EBUSY");
 	});
-	EXPECT_EQ(cxl_kv_session_open(arena_, 0), 0);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
 	EXPECT_EQ(nr_opens, 2);
-	EXPECT_EQ(cxl_kv_session_open(arena_, 0), -EBUSY) << "sent once: somebody else has it";
+	EXPECT_EQ(cxl_kv_session_open(arena_, 0, nullptr), -EBUSY)
+		<< "sent once: somebody else has it";
 }
 
 TEST_F(ArenaTest, RegistrationLostInTheMiddleIsDoneAgain)
@@ -153,9 +154,9 @@ TEST_F(ArenaTest, SilentManagerEndsAtTheDeadlineAndItsLateAnswerIsIgnored)
 		std::lock_guard guard(lock_);
 		manager_->say(late);
 	}
-	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, 10), 0);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, 10, nullptr), 0);
 	EXPECT_EQ(last_request()["wait"], true);
-	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, 0), 0);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, 0, nullptr), 0);
 	EXPECT_EQ(last_request()["wait"], false);
 	EXPECT_GT(last_request()["deadline_ms"], 0) << "not waiting is not giving up at once";
 }

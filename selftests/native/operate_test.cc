@@ -69,7 +69,7 @@ protected:
 	/* Makes a session's blocks and marks each with its number. */
 	void fill(uint32_t slot)
 	{
-		ASSERT_EQ(cxl_kv_session_open(arena_, slot), 0);
+		ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0);
 		for (uint32_t head = 0; head < kHeads; head++)
 			for (uint32_t block = 0; block < kBlocks; block++) {
 				cxl_kv_range range{slot, head, block, 1};
@@ -111,7 +111,7 @@ TEST_F(OperateTest, ADrainedColdTierIsEmptyItsBytesAreInMemoryAndItStaysEmpty)
 			ASSERT_EQ(memcmp(at, at + 1, kGeometry.block_bytes - 1), 0);
 		}
 	/* More than memory holds is refused now, where it went to cold before. */
-	ASSERT_EQ(cxl_kv_session_open(arena_, 1), 0);
+	ASSERT_EQ(cxl_kv_session_open(arena_, 1, nullptr), 0);
 	cxl_kv_range all{1, 0, 0, kBlocks};
 	EXPECT_EQ(cxl_kv_make(arena_, &all, 1, 100), -EBUSY);
 	EXPECT_EQ(status("/tiers/cold/bytes"), 0u);

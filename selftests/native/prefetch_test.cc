@@ -48,7 +48,7 @@ protected:
 	void fill(cxl_kv_arena *arena)
 	{
 		for (uint32_t slot = 0; slot < kGeometry.nr_slots; slot++) {
-			ASSERT_EQ(cxl_kv_session_open(arena, slot), 0);
+			ASSERT_EQ(cxl_kv_session_open(arena, slot, nullptr), 0);
 			for (uint32_t head = 0; head < kHeads; head++) {
 				cxl_kv_range range{slot, head, 0, kBlocks};
 				ASSERT_EQ(cxl_kv_make(arena, &range, 1, kTimeoutMs), 0);
@@ -89,7 +89,7 @@ protected:
 		volatile char sink = 0;
 		uint64_t before = demand_restores(daemon);
 		if (prefetch) {
-			ASSERT_EQ(cxl_kv_session_wake(arena, 0, 0), 0);
+			ASSERT_EQ(cxl_kv_session_wake(arena, 0, 0, nullptr), 0);
 			/* An engine begins when its first layer is there. */
 			ASSERT_TRUE(eventually(
 				[&] { return nr_cold(arena, 0, kGeometry.nr_kv_heads) == 0; }));

@@ -50,7 +50,7 @@ protected:
 	/* A session that holds these texts, a block each. */
 	void open_session(uint32_t slot, const std::vector<int> &texts)
 	{
-		ASSERT_EQ(cxl_kv_session_open(arena_, slot), 0);
+		ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0);
 		write(slot, 0, texts);
 	}
 	void write(uint32_t slot, uint32_t first, const std::vector<int> &texts)
@@ -144,7 +144,7 @@ TEST_F(RecordTest, EqualPrefixesHaveEqualIdsWhateverTheSlotHeldBefore)
 	EXPECT_EQ(second["hash_ids"][1], first["hash_ids"][1]);
 
 	/* The conversation goes on: its ids stay, new ones follow. */
-	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, kTimeoutMs), 0);
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, kTimeoutMs, nullptr), 0);
 	write(0, 3, {4});
 	turn(0, 64, 2);
 	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);

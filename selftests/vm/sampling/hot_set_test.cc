@@ -26,7 +26,7 @@ protected:
 		ASSERT_EQ(cxl_kv_open(&options, &kv_), 0);
 		cxl_kv_geometry geometry{1, 1, 1, 32, 2, 32, kBlocks * 32, 4096};
 		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0);
-		ASSERT_EQ(cxl_kv_session_open(arena_, 0), 0);
+		ASSERT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
 		for (uint32_t first = 0; first < kBlocks; first += 4096) {
 			cxl_kv_range range{0, 0, first, 4096};
 			ASSERT_EQ(cxl_kv_make(arena_, &range, 1, 60000), 0);

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * Sessions against a real daemon, a test for each complaint that others got: see
+ * the numbers beside the names.
+ */
+#include "cli/control_client.h"
+#include "lib/client_fixture.h"
+#include "lib/daemon_process.h"
+
+#include <fcntl.h>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+using namespace cxlkv;
+using nlohmann::json;
+
+namespace {
+
+/* 16 MiB in 256 blocks of 64 KiB; a slot is as large as hot. */
+constexpr cxl_kv_geometry geometry{
+	.nr_slots = 4,
+	.nr_layers = 4,
+	.nr_kv_heads = 2,
+	.head_dim = 64,
+	.elem_bytes = 4,
+	.tokens_per_block = 128,
+	.tokens_per_slot = 1024,
+	.block_bytes = 64 << 10,
+};
+constexpr uint32_t nr_heads = 8, blocks_per_head = 8;
+constexpr uint32_t timeout_ms = 20000;
+
+class SessionTest : public ClientFixture {
+protected:
+	void start(std::vector<std::string> more = {})
+	{
+		if (geteuid() != 0)
+			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
+		more.insert(more.end(),
+			    {"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"});
+		daemon_ = std::make_unique<DaemonProcess>(more);
+		daemon_->start();
+		setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
+		cxl_kv_options with = options();
+		with.socket_path = daemon_->socket().c_str();
+		ASSERT_EQ(open(with), 0) << messages() << daemon_->log();
+		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
+	}
+
+	void TearDown() override
+	{
+		cxl_kv_close(std::exchange(kv_, nullptr));
+		if (HasFailure() && daemon_)
+			std::cout << "# " << messages() << daemon_->log();
+	}
+
+	static std::vector<cxl_kv_range> all_of(uint32_t slot, uint32_t nr)
+	{
+		std::vector<cxl_kv_range> ranges;
+		for (uint32_t head = 0; head < nr_heads; head++)
+			ranges.push_back({slot, head, 0, nr});
+		return ranges;
+	}
+
+	/* A parked session of nr blocks a head. */
+	void fill(uint32_t slot, uint32_t nr = blocks_per_head)
+	{
+		auto ranges = all_of(slot, nr);
+		ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0);
+		ASSERT_EQ(cxl_kv_make(arena_, ranges.data(), ranges.size(), timeout_ms), 0);
+		for (uint32_t head = 0; head < nr_heads; head++)
+			for (uint32_t b = 0; b < nr; b++)
+				*static_cast<volatile uint64_t *>(cxl_kv_block(
+					arena_, slot, head, b)) = slot * 1000 + head * 10 + b;
+		ASSERT_EQ(cxl_kv_session_park(arena_, slot), 0);
+	}
+
+	uint32_t count(uint32_t slot, uint32_t states)
+	{
+		uint32_t nr = 0;
+		for (uint32_t head = 0; head < nr_heads; head++)
+			for (uint32_t b = 0; b < blocks_per_head; b++)
+				nr += states >> (cxl_kv_block_word(arena_, slot, head, b) &
+						 CXL_KV_WORD_STATE_MASK) &
+				      1;
+		return nr;
+	}
+
+	static json status()
+	{
+		json answer;
+		EXPECT_EQ(ask_daemon({{"op", "status"}}, answer), 0);
+		return answer;
+	}
+
+	std::unique_ptr<DaemonProcess> daemon_;
+	cxl_kv_arena *arena_ = nullptr;
+};
+
+constexpr uint32_t here = 1u << CXL_KV_RESIDENT | 1u << CXL_KV_SPILLING;
+
+} // namespace
+
+/* 15: counters of a tier stay right whatever way blocks leave it. */
+TEST_F(SessionTest, TierCountersEndAtZero)
+{
+	ASSERT_NO_FATAL_FAILURE(start());
+	for (uint32_t round = 0; round < 3; round++) {
+		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+			ASSERT_NO_FATAL_FAILURE(fill(slot, 5));
+		ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
+		json now = status();
+		EXPECT_EQ(number_at(now, "/tiers/hot/bytes") + number_at(now, "/tiers/cold/bytes"),
+			  4u * 40 * geometry.block_bytes);
+		const cxl_kv_range some{0, 3, 1, 2};
+		ASSERT_EQ(cxl_kv_drop(arena_, &some, 1), 0);
+		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+			ASSERT_EQ(cxl_kv_session_close(arena_, slot), 0);
+		now = status();
+		for (const char *tier : {"hot", "warm", "cold"}) {
+			EXPECT_EQ(
+				number_at(now, (std::string("/tiers/") + tier + "/bytes").c_str()),
+				0u)
+				<< tier;
+			EXPECT_EQ(number_at(now,
+					    (std::string("/tenants/0/") + tier + "/bytes").c_str()),
+				  0u)
+				<< tier;
+		}
+		for (const char *state :
+		     {"active", "idle", "parked_warm", "parked_cold", "dropped"})
+			EXPECT_EQ(number_at(now, (std::string("/sessions/") + state).c_str()), 0u)
+				<< state;
+	}
+}
+
+/* 16: a wake that the disk fails ends, and the session can be computed again. */
+TEST_F(SessionTest, WakeFromABrokenDiskEndsAndRecomputeWorks)
+{
+	ASSERT_NO_FATAL_FAILURE(start());
+	for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+		ASSERT_NO_FATAL_FAILURE(fill(slot));
+	ASSERT_TRUE(eventually([&] { return count(0, 1u << CXL_KV_COLD) == 64; }));
+	/* Bits rot wherever the store has them. */
+	int fd = ::open((daemon_->folder() + "/spill").c_str(), O_WRONLY);
+	ASSERT_GE(fd, 0);
+	const std::vector<char> rot(1 << 20, 0x5a);
+	for (off_t at = 1 << 20; at < 64 << 20; at += 1 << 20)
+		ASSERT_EQ(pwrite(fd, rot.data(), rot.size(), at), ssize_t{1 << 20});
+	fsync(fd);
+	::close(fd);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), -EIO);
+	EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
+	ASSERT_NO_FATAL_FAILURE(fill(0)) << "computed again";
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
+}
+
+/* 17: two sessions that do not fit together never hold a half each. */
+TEST_F(SessionTest, TwoHalfWokenSessionsNeverHoldThePool)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0"}));
+	for (uint32_t slot = 0; slot < 3; slot++)
+		ASSERT_NO_FATAL_FAILURE(fill(slot, 5)); /* 40 of 64 blocks */
+	std::atomic<uint32_t> nr_woken[2] = {}, nr_partial = 0, nr_other = 0;
+	auto wake = [&](uint32_t slot) {
+		auto ranges = all_of(slot, 5);
+		for (int i = 0; i < 400 && nr_woken[slot] < 8; i++) {
+			uint32_t retry_ms = 0;
+			int rc = cxl_kv_session_wake(arena_, slot, timeout_ms, &retry_ms);
+			if (rc == -EBUSY && retry_ms) {
+				std::this_thread::sleep_for(std::chrono::milliseconds(retry_ms));
+				continue;
+			}
+			if (rc) {
+				nr_other++;
+				break;
+			}
+			nr_woken[slot]++;
+			/* Not a block of it leaves while it is being woken or active. */
+			nr_partial += count(slot, here) != 40;
+			if (cxl_kv_session_park(arena_, slot))
+				nr_other++;
+		}
+	};
+	auto first = std::async(std::launch::async, wake, 0);
+	auto second = std::async(std::launch::async, wake, 1);
+	first.get();
+	second.get();
+	EXPECT_EQ(nr_woken[0], 8u);
+	EXPECT_EQ(nr_woken[1], 8u);
+	EXPECT_EQ(nr_partial, 0u);
+	EXPECT_EQ(nr_other, 0u);
+	EXPECT_EQ(number_at(status(), "/wake/waiting"), 0u);
+}
+
+/* 17: who waits behind others waits no longer than he said. */
+TEST_F(SessionTest, WakeEndsAtItsDeadlineWhateverItWaitsFor)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__MAX_WAKES=1", "SESSION__RESERVE_BLOCKS=0"}));
+	for (uint32_t slot = 0; slot < 3; slot++)
+		ASSERT_NO_FATAL_FAILURE(fill(slot, 5));
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
+	auto leased = all_of(0, 5);
+	ASSERT_EQ(cxl_kv_lease(arena_, leased.data(), leased.size(), timeout_ms, nullptr), 0);
+	/* Parked, so that another may come in; leased, so that it finds no room. */
+	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+	auto begin = std::chrono::steady_clock::now();
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, 200, nullptr), -EBUSY);
+	EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+	EXPECT_EQ(count(1, 1u << CXL_KV_RESTORING), 0u);
+	ASSERT_EQ(cxl_kv_unlease(arena_, leased.data(), leased.size()), 0);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
+}
+
+/* 20: a tier that only mirrors the one above is said so. */
+TEST_F(SessionTest, AColdTierSmallerThanMemoryIsWarnedOf)
+{
+	ASSERT_NO_FATAL_FAILURE(start());
+	EXPECT_EQ(status()["warnings"].dump().find("cold tier is smaller"), std::string::npos);
+	DaemonProcess small({"HOT__LIMIT=32MiB", "COLD__SIZE=24MiB"});
+	small.start();
+	setenv("CXL_KV_SOCKET", small.socket().c_str(), 1);
+	EXPECT_NE(status()["warnings"].dump().find("cold tier is smaller"), std::string::npos);
+}
+
+TEST_F(SessionTest, SilentSessionIsDroppedAndSaysSo)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__IDLE_MS=40", "SESSION__RESUME_MS=10",
+				       "SESSION__WARM_MS=0", "SESSION__COLD_MS=80",
+				       "SESSION__DROP_MS=400", "SESSION__MIN_RESIDENCY_MS=0"}));
+	ASSERT_NO_FATAL_FAILURE(fill(0, 2));
+	/* Memory is nearly empty: its age alone sends it away. */
+	EXPECT_TRUE(eventually([&] { return count(0, 1u << CXL_KV_COLD) == 16; }));
+	EXPECT_TRUE(eventually([&] { return count(0, 1u << CXL_KV_LOST) == 16; }));
+	EXPECT_EQ(number_at(status(), "/sessions/nr_dropped"), 1u);
+	EXPECT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), -EIO) << "recompute";
+	EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
+	ASSERT_NO_FATAL_FAILURE(fill(0, 2));
+}
+
+TEST_F(SessionTest, TenantIsWhoItMayBe)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"TENANT_RED__HOT=1MiB", "TENANT_BLUE__UIDS=[4242]"}));
+	cxl_kv_options with = options();
+	cxl_kv *kv = nullptr;
+	with.socket_path = daemon_->socket().c_str();
+	with.tenant = "green";
+	EXPECT_EQ(cxl_kv_open(&with, &kv), -EACCES);
+	with.tenant = "blue"; /* for user 4242 alone */
+	EXPECT_EQ(cxl_kv_open(&with, &kv), -EACCES);
+	with.tenant = "red";
+	ASSERT_EQ(cxl_kv_open(&with, &kv), 0) << messages();
+	cxl_kv_arena *arena = nullptr;
+	ASSERT_EQ(cxl_kv_arena_create(kv, &geometry, nullptr, &arena), 0);
+	auto two_mib = all_of(0, 4);
+	EXPECT_EQ(cxl_kv_make(arena, two_mib.data(), two_mib.size(), timeout_ms), -EBUSY)
+		<< "more than the quota, and nothing to wait for";
+	auto one_mib = all_of(0, 2);
+	EXPECT_EQ(cxl_kv_make(arena, one_mib.data(), one_mib.size(), timeout_ms), 0);
+	json now = status();
+	uint64_t red = 0;
+	for (const json &tenant : now["tenants"])
+		if (text_at(tenant, "/name") == "red")
+			red = number_at(tenant, "/hot/bytes");
+	EXPECT_EQ(red, 1u << 20);
+	cxl_kv_close(kv);
+}
