@@ -37,8 +37,8 @@ on_drive()
 	dd if=$drive bs=1M count=256 iflag=direct status=none | LC_ALL=C grep -qaF "$mark$mark$mark"
 }
 not() { ! "$@"; }
-# COUNT-OF-STATUS OP NUMBER
-count() { [ "$(build/bin/cxl-kv status -j | jq "$1")" "$2" "$3" ]; }
+# What holds of the daemon's counters.
+holds() { build/bin/cxl-kv status -j | jq -e "$1" >/dev/null; }
 # TRACE JQ-CONDITION...: plays the trace; its counts must meet the condition.
 plays()
 {
@@ -65,7 +65,7 @@ check "a load three times its memory is served from the drive" \
 becomes flakey $drive 0 0 3600 1 error_writes
 check "writes fail: what finds no room is refused, nothing is lost or wrong" \
 	plays "$run/trace" '.blocks.wrong == 0 and .blocks.lost == 0 and .no_room > 0'
-check "the failures are counted" count '.spill.failed + .store.io_errors' -gt 0
+check "the failures are counted" holds '.spill.failed + .store.io_errors > 0'
 check "the daemon still answers" build/bin/cxl-kv status
 
 becomes linear $drive 0
