@@ -180,14 +180,15 @@ void Control::op_register(const Peer &peer, const json &in, Answer answer, Files
 	auto format = get_cold_format(in, parts_.cold_format);
 	if (!format)
 		return answer.fail(format.error().code, format.error().what);
-	auto done = [this, answer, tenant, format = *format](
-			    const Result<std::shared_ptr<ArenaEntry>> &result) {
+	auto done = [this, answer, tenant,
+		     format = *format](const Result<std::shared_ptr<ArenaEntry>> &result) {
 		if (result)
 			set_cold_format(*(*result)->arena, format);
 		registered(answer, tenant, result);
 	};
 	if (auto module_id = get_u32(in, "module_arena"))
-		return parts_.registry.claim(peer, *module_id, clients_[peer.connection].name, done);
+		return parts_.registry.claim(peer, *module_id, clients_[peer.connection].name,
+					     done);
 	auto geometry = get_geometry(in);
 	auto base = get_u64_text(in, "base");
 	auto ring_entries = get_u32(in, "ring_entries");

@@ -39,7 +39,7 @@ public:
 		const Placement &placement;
 		Bandwidths &bandwidths;
 		const Tenants &tenants;
-		bool has_warm; /* there is a warm tier */
+		bool has_warm;           /* there is a warm tier */
 		std::string cold_format; /* of arenas that did not choose one */
 		int uffd_device;         /* open /dev/userfaultfd for clients, or -1 */
 	};

@@ -284,8 +284,9 @@ Result<> run(Options options, const ConfigSource &source)
 	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
 	const SessionOptions &sessions = options.policy.session;
 	Control control(
-		{**socket, arenas, **faults, policy, recorder, registry, objects, placement, bandwidths, tenants,
-		 tiers->warm_limit_bytes != 0, options.cold.format, uffd_device.get()},
+		{**socket, arenas, **faults, policy, recorder, registry, objects, placement,
+		 bandwidths, tenants, tiers->warm_limit_bytes != 0, options.cold.format,
+		 uffd_device.get()},
 		WakeGate(sessions.max_wakes, memory_bytes / 1000 * sessions.max_wake_permil),
 		[&] { return status(); });
 	status = [&] {

@@ -269,25 +269,6 @@ TEST_F(StoreLimits, AWriteThatIsSplitLeavesTheCallersBytes)
 }
 
 /* Until its commit the caller may need the bytes again, to undo a spill. */
-TEST_F(StoreLimits, AWriteThatIsSplitLeavesTheCallersBytes)
-{
-	options_.more_paths = {directory_ + "/second"};
-	open();
-	constexpr uint32_t nr = 6;
-	for (uint64_t arena = 1; arena <= 16; arena++) { /* some have their next group elsewhere */
-		uint32_t first = 1024 - nr / 2;
-		std::vector<int> results = driver_->write(arena, first, nr, kBytes, 1);
-		ASSERT_EQ(results, std::vector<int>(nr, 0));
-		std::vector<std::byte> want(kBytes);
-		Bounce buffer = store_->take_buffer(); /* the one that was given back last */
-		for (uint32_t i = 0; i < nr; i++) {
-			test::fill_block(want.data(), kBytes, arena, first + i, 1);
-			EXPECT_EQ(memcmp(buffer.data + size_t{i} * kBytes, want.data(), kBytes), 0)
-				<< "arena " << arena << " block " << i;
-		}
-		store_->give_buffer(buffer);
-	}
-}
 
 TEST_F(StoreLimits, SecureDropLeavesNoByteOfTheArena)
 {
