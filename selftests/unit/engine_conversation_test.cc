@@ -39,6 +39,7 @@ public:
 		return inner_->address(slot);
 	}
 	void report(uint32_t, const Masses &) override { nr_reports_++; }
+	bool worth_fetching(uint32_t, uint32_t, double) override { return true; }
 	void set_position(uint32_t, uint32_t tokens) override { position_ = tokens; }
 	Result<> park(uint32_t) override
 	{

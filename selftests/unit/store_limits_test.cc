@@ -268,8 +268,6 @@ TEST_F(StoreLimits, AWriteThatIsSplitLeavesTheCallersBytes)
 	}
 }
 
-/* Until its commit the caller may need the bytes again, to undo a spill. */
-
 TEST_F(StoreLimits, SecureDropLeavesNoByteOfTheArena)
 {
 	options_.wipe = StoreOptions::Wipe::Secure;
