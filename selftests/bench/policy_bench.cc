@@ -50,7 +50,8 @@ public:
 	explicit Host(uint32_t nr_slots, const PolicyOptions &options = {})
 	    : options_(options), nr_blocks_(nr_slots * slot_blocks)
 	{
-		arenas_[0] = std::make_unique<ArenaState>(0, geometry(nr_slots), options_, clock_);
+		arenas_[0] = std::make_unique<ArenaState>(0, geometry(nr_slots), options_, clock_,
+							  counters_);
 		arena().moved(0, nr_blocks_, Where::Hot, now_ms_);
 	}
 
@@ -93,7 +94,7 @@ public:
 		input.hot.limit_bytes = input.hot.high_bytes = input.hot.low_bytes =
 			input.hot.used_bytes - uint64_t{nr} * block_bytes;
 		input.spill_budget_bytes = UINT64_MAX;
-		return Planner(arenas_, options_, input).run();
+		return Planner(arenas_, options_, counters_, input).run();
 	}
 
 	/* The blocks that a plan would look at first. */
@@ -162,6 +163,7 @@ private:
 
 	PolicyOptions options_;
 	StepClock clock_;
+	SessionCounters counters_;
 	Arenas arenas_;
 	uint32_t nr_blocks_;
 	uint64_t now_ms_ = 1'000'000;

@@ -130,8 +130,9 @@ TEST(VictimQueue, BooksOfALongContextTake24BytesABlockInAnyOrderOfUse)
 	uint64_t before = resident_bytes(), now_ms = 1'000'000;
 	PolicyOptions options;
 	StepClock clock;
+	SessionCounters counters;
 	Arenas arenas;
-	arenas[0] = std::make_unique<ArenaState>(0, g, options, clock);
+	arenas[0] = std::make_unique<ArenaState>(0, g, options, clock, counters);
 	ArenaState &arena = *arenas[0];
 	arena.moved(0, g.nr_blocks(), Where::Hot, now_ms);
 	std::mt19937 random(1);
@@ -155,7 +156,7 @@ TEST(VictimQueue, BooksOfALongContextTake24BytesABlockInAnyOrderOfUse)
 		input.hot = {used, limit, limit, limit};
 		input.warm.limit_bytes = input.warm.high_bytes = 1ull << 50;
 		input.move_budget_bytes = 10'000 * 8192ull;
-		for (const Order &order : Planner(arenas, options, input).run())
+		for (const Order &order : Planner(arenas, options, counters, input).run())
 			arena.moved(order.extent.first, order.extent.nr,
 				    order.action == Action::Demote ? Where::Warm : Where::Hot,
 				    now_ms);
