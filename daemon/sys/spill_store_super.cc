@@ -95,7 +95,11 @@ Result<disk::Superblock> plan_super(uint64_t bytes, uint32_t extent_bytes, const
 	super.nr_files = 1;
 	super.segment_bytes = std::max(wanted, 2 * longest);
 	/* Enough for a table of 64 KiB blocks written one by one, many times over. */
-	super.checkpoint_bytes = std::max<uint64_t>(whole_pages(bytes / 512), 16 * disk::kPage);
+	/*
+	 * Room for a log of nothing but single blocks of a page: 48 bytes for each three
+	 * pages. Where a checkpoint does not fit nothing more can be written.
+	 */
+	super.checkpoint_bytes = std::max<uint64_t>(whole_pages(bytes / 192), 16 * disk::kPage);
 	if (segments_in(bytes, super) < kMinSegments)
 		return error(EINVAL,
 			     fmt::format("{}: {} bytes are too small for a store with extents of "
