@@ -165,7 +165,9 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		}
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
-			entry->open_slots[slot] = !made_blocks(arena, slot).empty();
+			if (!made_blocks(arena, slot)
+				     .empty()) /* its client may be opening others */
+				entry->open_slots[slot] = true;
 		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", arena.options.number,
 			 arena.options.pid, arena.options.name, arena.geometry.nr_slots,
 			 arena.geometry.bytes() >> 20);
