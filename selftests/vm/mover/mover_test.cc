@@ -243,7 +243,7 @@ TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
 	ASSERT_NE(filler, MAP_FAILED);
 	unsigned long mask = 1ul << kWarm;
 	ASSERT_EQ(mbind(filler, bytes, MPOL_PREFERRED, &mask, 8 * sizeof(mask), 0), 0);
-	for (size_t at = 0; at < bytes && free > (4 << 20); at += uffd::page_bytes) {
+	for (size_t at = 0; at < bytes && free > (1 << 20); at += uffd::page_bytes) {
 		static_cast<volatile char *>(filler)[at] = 1;
 		if (at % (1 << 20) == 0)
 			numa_node_size64(kWarm, &free);
