@@ -8,13 +8,7 @@ namespace cxlkv {
 
 namespace {
 
-/* After a refusal a block is left alone for this long, four times longer after each further one. */
-constexpr uint32_t refusal_ms = 200;
 constexpr unsigned max_refusals = 3;
-/* An order without an answer is forgotten this long after the last order. */
-constexpr uint32_t order_timeout_ms = 5'000;
-/* How long a woken session that does not begin to run is protected. */
-constexpr uint32_t wake_ms = 10'000;
 
 bool resident(Where where)
 {
@@ -35,7 +29,8 @@ ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOption
       per_head_(geometry.blocks_per_head()), options_(options),
       adaptive_(options.preset == "adaptive"), ema_(options.alpha), clock_(clock),
       counters_(counters), heads_(geometry.nr_heads()),
-      nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()), learner_(table, nr_blocks_)
+      nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()),
+      learner_(table, nr_blocks_, options.reuse_half_life_steps)
 {
 }
 
@@ -44,6 +39,7 @@ void ArenaState::set_options(const PolicyOptions &options)
 	options_ = options;
 	adaptive_ = options.preset == "adaptive";
 	ema_ = Ema(options.alpha);
+	learner_.set_half_life(options.reuse_half_life_steps);
 }
 
 ExtentLimits ArenaState::extent_limits() const
@@ -86,7 +82,7 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 	case CXL_KV_HINT_WAKE:
 		session.life.use(now_ms);
 		session.opened = true;
-		session.wake_until_ms = now_ms + wake_ms;
+		session.wake_until_ms = now_ms + options_.wake_ms;
 		session.cursor = 0;
 		break;
 	default: /* SEAL and DROP are orders to the store, not to the policy */
@@ -263,8 +259,8 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 		Session &session = sessions[geometry_.slot_of(block)];
 		Head &head = heads_[geometry_.head_of(block)];
 		if (session.sample_ms != now_ms) {
-			session.detector.update(session.reads, session.writes,
-						options_.phase_ratio);
+			session.detector.update(session.reads, session.writes, options_.phase_ratio,
+						options_.phase_hysteresis);
 			session.reads = session.writes = 0;
 			session.sample_ms = now_ms;
 			session.life.touch(now_ms, options_.session);
@@ -289,7 +285,8 @@ Phase ArenaState::phase(uint32_t slot) const
 	if (session.phase_told)
 		return session.told;
 	PhaseDetector detector = session.detector;
-	detector.update(session.reads, session.writes, options_.phase_ratio);
+	detector.update(session.reads, session.writes, options_.phase_ratio,
+			options_.phase_hysteresis);
 	return detector.phase();
 }
 
@@ -374,7 +371,7 @@ void ArenaState::age_sessions(uint64_t now_ms)
 void ArenaState::refused(uint32_t block, uint64_t now_ms)
 {
 	unsigned nr = table.refusals(block);
-	table.set_hold(block, now_ms, refusal_ms << (2 * nr));
+	table.set_hold(block, now_ms, options_.refusal_ms << (2 * nr));
 	table.set_refusals(block, std::min(nr + 1, max_refusals));
 	if (resident(table.where(block)))
 		table.set_accessed(block, clock_.now());
@@ -386,7 +383,7 @@ void ArenaState::order(uint32_t block, uint64_t now_ms)
 {
 	order_ms_ = now_ms;
 	table.set_ordered(block);
-	table.set_hold(block, now_ms, order_timeout_ms);
+	table.set_hold(block, now_ms, options_.order_timeout_ms);
 	nr_ordered_[as_index(table.where(block))]++;
 	nr_hot_[block / per_head_] -= table.where(block) == Where::Hot;
 }
@@ -405,7 +402,7 @@ void ArenaState::expire_orders(uint64_t now_ms)
 	uint64_t out = 0;
 	for (uint64_t nr : nr_ordered_)
 		out += nr;
-	if (!out || now_ms - order_ms_ <= order_timeout_ms)
+	if (!out || now_ms - order_ms_ <= options_.order_timeout_ms)
 		return;
 	for (uint32_t b = 0; b < nr_blocks_; b++)
 		answered(b);

@@ -3,14 +3,7 @@
 
 namespace cxlkv {
 
-namespace {
-
-/* Decode ends only when reads fall below this share of the ratio that began it. */
-constexpr double hysteresis = 0.5;
-
-} // namespace
-
-void PhaseDetector::update(uint64_t nr_reads, uint64_t nr_writes, double ratio)
+void PhaseDetector::update(uint64_t nr_reads, uint64_t nr_writes, double ratio, double hysteresis)
 {
 	if (nr_reads + nr_writes == 0)
 		return;

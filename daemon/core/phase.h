@@ -15,7 +15,8 @@ namespace cxlkv {
 class PhaseDetector {
 public:
 	/* Blocks read and written in one sampling interval. */
-	void update(uint64_t nr_reads, uint64_t nr_writes, double ratio);
+	/* Decode begins at ratio reads per write, and ends below that share of it. */
+	void update(uint64_t nr_reads, uint64_t nr_writes, double ratio, double hysteresis = 0.5);
 	[[nodiscard]] Phase phase() const { return phase_; }
 
 private:

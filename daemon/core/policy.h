@@ -29,13 +29,18 @@ struct PolicyOptions {
 	double decay_steps = 1000;  /* tau of decay = 1 - exp(-age/tau), steps */
 	uint32_t anchor_blocks = 1; /* first blocks of each head that go last */
 	double head_floor = 0;      /* share of the mean of its session's heads that a head keeps */
-	uint32_t prefetch_window_tokens = 512; /* W of the window prefetch */
-	uint32_t prefetch_layers = 2;          /* k of the layer look-ahead */
-	double phase_ratio = 10;               /* reads per write that mean decode */
-	double promote_score = 0.2;            /* warm blocks scoring above it are promoted */
-	double demote_score = 0.1;             /* hot blocks scoring below it may be demoted */
-	uint32_t min_residency_ms = 200;       /* after a move a block stays at least this long */
-	uint32_t max_extent_bytes = 1u << 20;  /* longest order */
+	uint32_t prefetch_window_tokens = 512;  /* W of the window prefetch */
+	uint32_t prefetch_layers = 2;           /* k of the layer look-ahead */
+	double phase_ratio = 10;                /* reads per write that mean decode */
+	double phase_hysteresis = 0.5;          /* decode ends below this share of phase_ratio */
+	double reuse_half_life_steps = 100'000; /* what was seen of reuse counts half after it */
+	double promote_score = 0.2;             /* warm blocks scoring above it are promoted */
+	double demote_score = 0.1;              /* hot blocks scoring below it may be demoted */
+	uint32_t min_residency_ms = 200;        /* after a move a block stays at least this long */
+	uint32_t refusal_ms = 200; /* a refused block is left alone, four times as long each time */
+	uint32_t order_timeout_ms = 5000;     /* an order without an answer counts as lost */
+	uint32_t wake_ms = 10'000;            /* a woken session is fetched and kept for so long */
+	uint32_t max_extent_bytes = 1u << 20; /* longest order */
 	SessionOptions session;
 };
 

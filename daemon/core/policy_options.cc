@@ -11,9 +11,14 @@
  * prefetch_window_tokens tokens, 0..1048576; 0 = no window prefetch
  * prefetch_layers        layers, 0..64; 0 = no look-ahead
  * phase_ratio            reads per write, 1..1e6
+ * phase_hysteresis       share of phase_ratio, 0.01..1
+ * reuse_half_life_steps  steps, 100..1e9
  * promote_score          0..1, above demote_score
  * demote_score           0..1
  * min_residency_ms       ms, 0..16000
+ * refusal_ms             ms, 1..250
+ * order_timeout_ms       ms, 100..16000
+ * wake_ms                ms, 100..600000
  * max_extent_bytes       bytes, 4096..2 MiB, an extent of the store
  */
 #include "core/policy.h"
@@ -53,9 +58,14 @@ std::string check_options(const PolicyOptions &o)
 		{"prefetch_window_tokens", double(o.prefetch_window_tokens), 0, 1 << 20},
 		{"prefetch_layers", double(o.prefetch_layers), 0, 64},
 		{"phase_ratio", o.phase_ratio, 1, 1e6},
+		{"phase_hysteresis", o.phase_hysteresis, 0.01, 1},
+		{"reuse_half_life_steps", o.reuse_half_life_steps, 100, 1e9},
 		{"promote_score", o.promote_score, 0, 1},
 		{"demote_score", o.demote_score, 0, 1},
 		{"min_residency_ms", double(o.min_residency_ms), 0, 16000},
+		{"refusal_ms", double(o.refusal_ms), 1, 250},
+		{"order_timeout_ms", double(o.order_timeout_ms), 100, 16000},
+		{"wake_ms", double(o.wake_ms), 100, 600000},
 		{"max_extent_bytes", double(o.max_extent_bytes), 4096, 2 << 20},
 	};
 	for (const Range &range : ranges)

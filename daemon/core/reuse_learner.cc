@@ -15,9 +15,9 @@ constexpr uint64_t learn_accesses = 1024;
 
 } // namespace
 
-ReuseLearner::ReuseLearner(BlockTable &table, uint32_t nr_blocks)
+ReuseLearner::ReuseLearner(BlockTable &table, uint32_t nr_blocks, double half_life_steps)
     : table_(table), nr_blocks_(nr_blocks),
-      swept_((uint64_t{nr_blocks} + segment_blocks - 1) / segment_blocks)
+      swept_((uint64_t{nr_blocks} + segment_blocks - 1) / segment_blocks), model_(half_life_steps)
 {
 }
 

@@ -17,7 +17,8 @@ namespace cxlkv {
 
 class ReuseLearner {
 public:
-	ReuseLearner(BlockTable &table, uint32_t nr_blocks);
+	ReuseLearner(BlockTable &table, uint32_t nr_blocks, double half_life_steps);
+	void set_half_life(double steps) { model_.set_half_life(steps); }
 
 	/* Adjacent blocks of a segment, all of this kind and last accessed then, are accessed at
 	 * step now. */
@@ -35,8 +36,6 @@ public:
 	static constexpr uint32_t segment_blocks = 1024;
 
 private:
-	static constexpr double half_life_steps = 100'000;
-
 	void sweep(uint32_t segment, uint32_t now);
 	/* Age until which the model has watched a block of the segment that was accessed then. */
 	[[nodiscard]] uint32_t watched_age(uint32_t segment, uint32_t accessed) const
@@ -51,7 +50,7 @@ private:
 	uint32_t next_segment_ = 0;
 	uint64_t credit_ = 0; /* accesses since the last sweep of a segment */
 	uint64_t nr_new_ = 0; /* accesses since the model last learned */
-	ReuseModel model_{half_life_steps};
+	ReuseModel model_;
 };
 
 } // namespace cxlkv

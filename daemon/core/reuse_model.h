@@ -28,6 +28,7 @@ public:
 
 	/* half_life: time after which what was seen counts half. */
 	explicit ReuseModel(double half_life);
+	void set_half_life(double half_life) { half_life_ = half_life; }
 
 	/* nr blocks of this kind were watched while their age went from..to. */
 	void watched(Kind kind, uint64_t from, uint64_t to, uint32_t nr = 1);
