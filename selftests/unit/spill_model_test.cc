@@ -295,6 +295,11 @@ private:
 				s.step = Step::Idle;
 			});
 			break;
+		case Step::Claimed:
+		case Step::Protected:
+		case Step::Checked:
+			protect_and_copy();
+			break;
 		default:
 			spill();
 		}
@@ -355,9 +360,9 @@ private:
 		s.step = Step::Idle;
 	}
 
-	void spill()
+	/* Steps 1 to 3a. */
+	void protect_and_copy()
 	{
-		const bool aborted = now_.block == Block::Aborted;
 		const bool copy_first = without_ == Without::ProtectBeforeCopy;
 		switch (now_.step) {
 		case Step::Claimed:
@@ -390,6 +395,15 @@ private:
 					s.step = Step::Copied;
 				});
 			break;
+		default:
+			break;
+		}
+	}
+
+	void spill()
+	{
+		const bool aborted = now_.block == Block::Aborted;
+		switch (now_.step) {
 		case Step::Copied:
 			take_event();
 			go("write", [this](State &s) {

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # The cold tier on a drive that begins to fail while the daemon runs, and on an encrypted one:
 # what cannot be written stays in memory, what cannot be read is a counted miss, no byte is wrong.
+# shellcheck disable=SC2317 # check() calls the functions
 . "$(dirname "$0")/../lib/check.sh"
 
 drive=/dev/nvme0n1
@@ -34,7 +35,7 @@ end_daemon()
 on_drive()
 {
 	local mark=$'\x2a\xf8\x94\xfe\x72\xf3\x6e\x3c'
-	dd if=$drive bs=1M count=256 iflag=direct status=none | LC_ALL=C grep -qaF "$mark$mark$mark"
+	dd if="$drive" bs=1M count=256 iflag=direct status=none | LC_ALL=C grep -qaF "$mark$mark$mark"
 }
 not() { ! "$@"; }
 # What holds of the daemon's counters.
@@ -46,7 +47,7 @@ plays()
 	build/bin/cxl-kv replay --block 16 --timeout 100 -j "$trace" >"$run/counts"
 	local status=$?
 	cat "$run/counts"
-	[ $status = 0 ] && jq -e "$1" "$run/counts" >/dev/null
+	[ "$status" = 0 ] && jq -e "$1" "$run/counts" >/dev/null
 }
 
 # Three times over 24 MiB of blocks, of which 8 MiB fit into memory.
