@@ -238,15 +238,13 @@ void nth_element(benchmark::State &state)
 	}
 }
 
-/* Hints, learning, the choice by exact priority, extents, orders. */
-void plan(benchmark::State &state)
+/* Plans that take 1 % of the blocks, each after scores of so many heads have changed. */
+void plan_again(benchmark::State &state, Host &host, uint32_t of_heads)
 {
-	Host host(1);
-	host.age();
 	for (auto _ : state) {
 		state.PauseTiming();
 		host.step();
-		host.score_some(one_percent);
+		host.score_some(one_percent, of_heads);
 		state.ResumeTiming();
 		std::vector<Order> orders = host.plan(one_percent);
 		state.PauseTiming();
@@ -254,6 +252,14 @@ void plan(benchmark::State &state)
 			state.SkipWithError("not as many as asked for");
 		state.ResumeTiming();
 	}
+}
+
+/* Hints, learning, the choice by exact priority, extents, orders. */
+void plan(benchmark::State &state)
+{
+	Host host(1);
+	host.age();
+	plan_again(state, host, nr_heads);
 }
 
 /* The peer: all priorities, the highest of them, those in order of their blocks. */
@@ -281,17 +287,7 @@ void rebalance(benchmark::State &state)
 	options.head_floor = 0.5;
 	Host host(1, options);
 	host.age();
-	for (auto _ : state) {
-		state.PauseTiming();
-		host.step();
-		host.score_some(one_percent, nr_heads / 2);
-		state.ResumeTiming();
-		std::vector<Order> orders = host.plan(one_percent);
-		state.PauseTiming();
-		if (host.replace(orders) != one_percent)
-			state.SkipWithError("not as many as asked for");
-		state.ResumeTiming();
-	}
+	plan_again(state, host, nr_heads / 2);
 }
 
 /* The peer: each head's blocks are cut to a budget of its own. */

@@ -7,12 +7,14 @@
 #   own_daemon_begin    makes $disk (spill file and logs; on the disk of the build,
 #                       not a tmpfs) and $run (socket, whose path must be short);
 #                       when the script exits both go, and so do the processes
+#   own_daemon_test     both for a TAP script: where it cannot run, a skip and the end
+#   report STATUS NAME  one line of TAP; counts in $number, and in $bad when it is not ok
 #   start_daemon [KEY=VALUE...]   starts it with keys in the environment's form
 #                       (HOT__LIMIT=20MB), waits until it answers; pid in $daemon;
 #                       $config, where set, is its configuration file
 #   status              cxl-kv status -j
 #   end PID             ends a process politely, then not, and waits for it
-# Sets $daemon; what is in $client is ended first.
+# Sets $daemon, $number, $bad; what is in $client is ended first.
 
 daemon=
 client=
@@ -62,6 +64,22 @@ own_daemon_begin() {
 	trap 'exit 130' INT TERM HUP
 	mkdir -p build && disk=$(mktemp -d build/own-daemon.XXXXXX) && run=$(mktemp -d) || return 1
 	export CXL_KV_SOCKET=$run/socket
+}
+
+own_daemon_test() {
+	local why
+	if ! why=$(own_daemon_needs 2>&1); then
+		echo "1..0 # SKIP $why"
+		exit 4
+	fi
+	own_daemon_begin || exit 1
+}
+
+number=0 bad=0
+report() {
+	number=$((number + 1))
+	# shellcheck disable=SC2034 # the script exits with it
+	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; bad=1; fi
 }
 
 status() {

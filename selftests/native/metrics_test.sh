@@ -7,20 +7,11 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=../lib/daemon.sh
 . selftests/lib/daemon.sh
-if ! why=$(own_daemon_needs 2>&1); then
-	echo "1..0 # SKIP $why"
-	exit 4
-fi
+own_daemon_test
 if ! /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null; then
 	echo "1..0 # SKIP no python3-prometheus-client here"
 	exit 4
 fi
-own_daemon_begin || exit 1
-number=0 bad=0
-report() {
-	number=$((number + 1))
-	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; bad=1; fi
-}
 
 start_daemon HOT__LIMIT=600KiB COLD__SIZE=64MiB || exit 1
 build/bin/kv-engine run --conversations 4 --rounds 4 --context 256 --reply 8 --memory arena \

@@ -7,16 +7,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=../lib/daemon.sh
 . selftests/lib/daemon.sh
-if ! why=$(own_daemon_needs 2>&1); then
-	echo "1..0 # SKIP $why"
-	exit 4
-fi
-own_daemon_begin || exit 1
-number=0 bad=0
-report() {
-	number=$((number + 1))
-	if [ "$1" = 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; bad=1; fi
-}
+own_daemon_test
 replay() { build/bin/cxl-kv replay "$@"; }
 
 # 40 conversations in turn, 4 turns each: a shared prefix of 8 blocks, then their own, which grow.
