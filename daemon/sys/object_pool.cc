@@ -98,13 +98,7 @@ Result<> ObjectPool::make_files()
 	if (madvise(memory_.data(), bytes, MADV_NOHUGEPAGE) && errno != EINVAL)
 		return sys_error("madvise the object pool");
 
-	auto device = uffd::open_device();
-	if (!device)
-		return device.error();
-	auto features = uffd::client_features(device->get());
-	if (!features)
-		return features.error();
-	auto fd = uffd::create(device->get(), *features);
+	auto fd = uffd::create_for_client();
 	if (!fd)
 		return fd.error();
 	files_.uffd = std::move(*fd);

@@ -42,7 +42,7 @@ Result<Fd> create(int device, uint64_t features)
 	return fd;
 }
 
-Result<uint64_t> client_features(int device)
+static Result<uint64_t> client_features(int device)
 {
 	/* UFFDIO_API can be called once a file, so ask on one of its own. */
 	Fd probe(ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK));
@@ -59,6 +59,17 @@ Result<uint64_t> client_features(int device)
 	uint64_t optional =
 		UFFD_FEATURE_EXACT_ADDRESS | UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_POISON;
 	return required_features | (api.features & optional);
+}
+
+Result<Fd> create_for_client()
+{
+	auto device = open_device();
+	if (!device)
+		return device.error();
+	auto features = client_features(device->get());
+	if (!features)
+		return features.error();
+	return create(device->get(), *features);
 }
 
 Result<uint64_t> features_of(int fd)

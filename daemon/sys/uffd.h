@@ -23,14 +23,13 @@ constexpr uint64_t page_bytes = 4096;
 /* What a client's userfaultfd must and must not have; see docs/spill-protocol.md. */
 extern const uint64_t required_features;
 extern const uint64_t forbidden_features;
-/* What a client asks for: the required ones, and of the optional ones those the kernel has. */
-Result<uint64_t> client_features(int device);
-
 /* An open /dev/userfaultfd, from which an unprivileged process makes userfaultfds with full rights.
  */
 Result<Fd> open_device();
 /* A new non-blocking userfaultfd of the calling process. */
 Result<Fd> create(int device, uint64_t features);
+/* One as a client has it: the required features, and of the optional ones those the kernel has. */
+Result<Fd> create_for_client();
 /* Features of a userfaultfd that somebody handed us; EINVAL when it is none or was never set up. */
 Result<uint64_t> features_of(int fd);
 

@@ -64,13 +64,7 @@ Result<std::unique_ptr<ArenaClient>> ArenaClient::create(const Geometry &geometr
 		if (madvise(memory_map->data(), memory_map->size(), advice))
 			return sys_error("madvise");
 
-	auto device = uffd::open_device();
-	if (!device)
-		return device.error();
-	auto features = uffd::client_features(device->get());
-	if (!features)
-		return features.error();
-	auto fd = uffd::create(device->get(), *features);
+	auto fd = uffd::create_for_client();
 	if (!fd)
 		return fd.error();
 	uint64_t modes =
