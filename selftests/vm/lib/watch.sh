@@ -50,17 +50,24 @@ test_end()
 	note "$test: $results results, exit status $status, $((SECONDS - begin)) s"
 }
 
+# 1 if the guest ended before it was up, more if it was silent until the deadline.
+watch_boot()
+{
+	local line=""
+
+	until [[ $line == "@kv boot" ]]; do
+		IFS= read -r -t "$boot_deadline" line <&"$out" || return
+	done
+	note "$name booted in $SECONDS s"
+}
+
 watch_tests()
 {
-	local line test="" plan="" results=0 bad=0 begin=0 done=0 wait=$boot_deadline
+	local line test="" plan="" results=0 bad=0 begin=0 done=0 wait=$((deadline + margin))
 
 	echo "TAP version 13"
 	while IFS= read -r -t "$wait" line <&"$out"; do
 		case $line in
-		"@kv boot")
-			note "$name booted in $SECONDS s"
-			wait=$((deadline + margin))
-			;;
 		"@kv begin "*)
 			test=${line#@kv begin } plan="" results=0 bad=0 begin=$SECONDS
 			;;
@@ -83,14 +90,10 @@ watch_tests()
 # Output straight through; the status is the command's.
 watch_stream()
 {
-	local line status=1 wait=$boot_deadline
+	local line status=1 wait=$((deadline + margin))
 
 	while IFS= read -r -t "$wait" line <&"$out"; do
 		case $line in
-		"@kv boot")
-			note "$name booted in $SECONDS s"
-			wait=$((deadline + margin))
-			;;
 		"@kv end "*) status=${line#@kv end } ;;
 		"@kv done") wait=$margin ;;
 		*) printf '%s\n' "$line" ;;
