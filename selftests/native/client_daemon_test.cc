@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /* libcxl_kv and a real cxl-kvd: four times more blocks than memory, and daemons that die. */
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 
 #include <cstring>
 #include <fcntl.h>
@@ -16,40 +15,14 @@ using namespace cxlkv;
 
 namespace {
 
-/* 16 MiB in 256 blocks; a head is half a MiB. */
-constexpr cxl_kv_geometry geometry{
-	.nr_slots = 4,
-	.nr_layers = 4,
-	.nr_kv_heads = 2,
-	.head_dim = 64,
-	.elem_bytes = 4,
-	.tokens_per_block = 128,
-	.tokens_per_slot = 1024,
-	.block_bytes = 64 << 10,
-};
 constexpr uint32_t nr_heads = 8, blocks_per_head = 8;
-constexpr uint32_t timeout_ms = 20000;
 
-class ClientDaemonTest : public ClientFixture {
+class ClientDaemonTest : public DaemonFixture {
 protected:
 	void SetUp() override
 	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
-		daemon_.start();
-		cxl_kv_options with = options();
-		with.socket_path = daemon_.socket().c_str();
-		with.loss_deadline_ms = 30000;
-		ASSERT_EQ(open(with), 0) << messages() << daemon_.log();
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0)
-			<< messages() << daemon_.log();
-	}
-
-	void TearDown() override
-	{
-		cxl_kv_close(std::exchange(kv_, nullptr));
-		if (HasFailure())
-			std::cout << "# " << messages() << daemon_.log();
+		start(wide_geometry,
+		      {"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"}, 30000);
 	}
 
 	static cxl_kv_range head_of(uint32_t slot, uint32_t head)
@@ -69,7 +42,7 @@ protected:
 			auto *words = static_cast<uint64_t *>(
 				cxl_kv_block(arena_, range.slot, range.head, block));
 
-			for (size_t i = 0; i < geometry.block_bytes / 8; i++)
+			for (size_t i = 0; i < wide_geometry.block_bytes / 8; i++)
 				words[i] = pattern(range.slot, range.head, block, round) + i;
 		}
 	}
@@ -83,7 +56,7 @@ protected:
 			auto *words = static_cast<volatile uint64_t *>(
 				cxl_kv_block(arena_, range.slot, range.head, block));
 
-			for (size_t i = 0; i < geometry.block_bytes / 8; i++)
+			for (size_t i = 0; i < wide_geometry.block_bytes / 8; i++)
 				nr += words[i] != pattern(range.slot, range.head, block, round) + i;
 		}
 		return nr;
@@ -92,7 +65,7 @@ protected:
 	/* One session after the other, each parked when it is full. */
 	void fill(uint64_t round)
 	{
-		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++) {
+		for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++) {
 			ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0) << messages();
 			for (uint32_t head = 0; head < nr_heads; head++) {
 				const cxl_kv_range range = head_of(slot, head);
@@ -124,7 +97,7 @@ protected:
 	{
 		uint32_t nr = 0;
 
-		for (uint32_t i = 0; i < geometry.nr_slots * nr_heads * blocks_per_head; i++)
+		for (uint32_t i = 0; i < wide_geometry.nr_slots * nr_heads * blocks_per_head; i++)
 			nr += (cxl_kv_block_word(arena_, i / 64, i / 8 % 8, i % 8) &
 			       CXL_KV_WORD_STATE_MASK) == state;
 		return nr;
@@ -132,7 +105,7 @@ protected:
 
 	void check_all(uint64_t round)
 	{
-		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++) {
+		for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++) {
 			for (uint32_t head = 0; head < nr_heads; head++) {
 				const cxl_kv_range range = head_of(slot, head);
 
@@ -144,9 +117,6 @@ protected:
 			}
 		}
 	}
-
-	DaemonProcess daemon_{{"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"}};
-	cxl_kv_arena *arena_ = nullptr;
 };
 
 TEST_F(ClientDaemonTest, MoreBlocksThanMemoryComeBackAsTheyWere)
@@ -169,7 +139,7 @@ TEST_F(ClientDaemonTest, MoreBlocksThanMemoryComeBackAsTheyWere)
 TEST_F(ClientDaemonTest, TouchWithoutALeaseBringsABlockBack)
 {
 	fill(1);
-	for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+	for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
 		EXPECT_EQ(nr_wrong(head_of(slot, slot), 1), 0u);
 }
 
@@ -222,7 +192,7 @@ TEST_F(ClientDaemonTest, NoRoomIsBusyAndLeavesNothing)
 {
 	fill(1);
 	std::vector<cxl_kv_range> ranges;
-	for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+	for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
 		for (uint32_t head = 0; head < nr_heads; head++)
 			ranges.push_back(head_of(slot, head));
 	EXPECT_EQ(cxl_kv_lease(arena_, ranges.data(), ranges.size(), 200, nullptr), -EBUSY);
@@ -237,7 +207,7 @@ TEST_F(ClientDaemonTest, KilledDaemonIsWaitedForAndTheNextHasEverything)
 {
 	fill(1);
 	const cxl_kv_range cold = first_cold();
-	daemon_.kill();
+	daemon_->kill();
 	auto touch = std::async(std::launch::async, [&] { return nr_wrong(cold, 1); });
 	auto lease = std::async(std::launch::async, [&] {
 		return cxl_kv_lease(arena_, &cold, 1, timeout_ms, nullptr);
@@ -246,7 +216,7 @@ TEST_F(ClientDaemonTest, KilledDaemonIsWaitedForAndTheNextHasEverything)
 	/* Still blocked: neither has got zeros or an error for want of a manager. */
 	EXPECT_EQ(touch.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
 	EXPECT_EQ(lease.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
-	daemon_.start();
+	daemon_->start();
 	EXPECT_EQ(touch.get(), 0u);
 	EXPECT_EQ(lease.get(), 0);
 	EXPECT_EQ(cxl_kv_unlease(arena_, &cold, 1), 0);
@@ -282,8 +252,8 @@ TEST_F(ClientDaemonTest, WorkGoesOnWhileDaemonsDie)
 		uint64_t before = nr_rounds;
 
 		EXPECT_TRUE(eventually([&] { return nr_rounds > before + 3 || nr_failed; }));
-		daemon_.kill();
-		daemon_.start();
+		daemon_->kill();
+		daemon_->start();
 	}
 	uint64_t before = nr_rounds;
 	EXPECT_TRUE(eventually([&] { return nr_rounds > before + 3 || nr_failed; }));
@@ -304,7 +274,8 @@ TEST_F(ClientDaemonTest, ArenaDestroyGivesMemoryAndSpillSpaceBack)
 		/* Together more than the spill file holds. */
 		fill(1);
 		cxl_kv_arena_destroy(std::exchange(arena_, nullptr));
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
+		ASSERT_EQ(cxl_kv_arena_create(kv_, &wide_geometry, nullptr, &arena_), 0)
+			<< messages();
 	}
 	EXPECT_EQ(count(CXL_KV_EMPTY), 256u);
 }
@@ -324,9 +295,9 @@ TEST_F(ClientDaemonTest, TheModuleKeepsArenasWhereItIsLoaded)
 	if (!device)
 		GTEST_SKIP() << "the module is not loaded";
 	EXPECT_EQ(nr_kept(), 1u);
-	daemon_.kill();
+	daemon_->kill();
 	EXPECT_EQ(nr_kept(), 1u);
-	daemon_.start();
+	daemon_->start();
 	fill(1);
 	cxl_kv_arena_destroy(std::exchange(arena_, nullptr));
 	EXPECT_EQ(nr_kept(), 0u);
@@ -346,12 +317,12 @@ TEST_F(ClientDaemonTest, HintsArrive)
 		return list.is_object() ? list["arenas"][0]["hints"].get<int>() : 0;
 	};
 
-	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
 	for (int i = 0; i < 100; i++)
 		ASSERT_EQ(cxl_kv_hint_position(arena_, 0, i), 0);
 	EXPECT_TRUE(eventually([&] { return nr_arrived() == 100; })) << nr_arrived();
-	daemon_.kill();
-	daemon_.start();
+	daemon_->kill();
+	daemon_->start();
 	ASSERT_TRUE(eventually([&] { return cxl_kv_connected(kv_); }));
 	for (int i = 0; i < 100; i++)
 		ASSERT_EQ(cxl_kv_hint_position(arena_, 0, i), 0);
@@ -364,7 +335,7 @@ TEST_F(ClientDaemonTest, ExampleRuns)
 	auto program = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() /
 		       "examples/decode";
 
-	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
 	EXPECT_EQ(system((program.string() + " >/dev/null").c_str()), 0);
 	unsetenv("CXL_KV_SOCKET");
 }
@@ -375,8 +346,9 @@ TEST_F(ClientDaemonTest, UnprivilegedClientIsServed)
 
 	if (access("/dev/userfaultfd", R_OK | W_OK))
 		GTEST_SKIP() << "no /dev/userfaultfd";
-	ASSERT_EQ(chmod(daemon_.socket().substr(0, daemon_.socket().rfind('/')).c_str(), 0755), 0);
-	ASSERT_EQ(chmod(daemon_.socket().c_str(), 0666), 0);
+	ASSERT_EQ(chmod(daemon_->socket().substr(0, daemon_->socket().rfind('/')).c_str(), 0755),
+		  0);
+	ASSERT_EQ(chmod(daemon_->socket().c_str(), 0666), 0);
 	pid_t child = fork();
 	if (!child) {
 		cxl_kv_options with = options();
@@ -384,20 +356,20 @@ TEST_F(ClientDaemonTest, UnprivilegedClientIsServed)
 		cxl_kv *kv;
 		cxl_kv_arena *arena;
 
-		with.socket_path = daemon_.socket().c_str();
+		with.socket_path = daemon_->socket().c_str();
 		with.log = nullptr;
 		if (setgroups(0, nullptr) || setresgid(65534, 65534, 65534) ||
 		    setresuid(65534, 65534, 65534))
 			_exit(100);
 		int rc = cxl_kv_open(&with, &kv);
 		if (!rc)
-			rc = cxl_kv_arena_create(kv, &geometry, nullptr, &arena);
+			rc = cxl_kv_arena_create(kv, &wide_geometry, nullptr, &arena);
 		if (!rc)
 			rc = cxl_kv_make(arena, &range, 1, timeout_ms);
 		if (!rc)
 			rc = cxl_kv_lease(arena, &range, 1, timeout_ms, nullptr);
 		if (!rc)
-			memset(cxl_kv_block(arena, 0, 0, 0), 1, geometry.block_bytes);
+			memset(cxl_kv_block(arena, 0, 0, 0), 1, wide_geometry.block_bytes);
 		_exit(-rc); /* without a good-bye */
 	}
 	ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /* cxl_kv_decide() against a real daemon: what it measured decides. */
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 
 using namespace cxlkv;
 
 namespace {
 
-constexpr cxl_kv_geometry geometry{
-	.nr_slots = 2,
-	.nr_layers = 4,
-	.nr_kv_heads = 2,
-	.head_dim = 64,
-	.elem_bytes = 4,
-	.tokens_per_block = 128,
-	.tokens_per_slot = 1024,
-	.block_bytes = 64 << 10,
-};
-
-class DecideTest : public ClientFixture {
+class DecideTest : public DaemonFixture {
 protected:
 	void SetUp() override
 	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
-		daemon_.start();
-		cxl_kv_options with = options();
-		with.socket_path = daemon_.socket().c_str();
-		ASSERT_EQ(open(with), 0) << messages() << daemon_.log();
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
+		start(wide_geometry,
+		      {"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"});
 	}
 
 	static cxl_kv_decide_args args()
@@ -49,9 +32,6 @@ protected:
 		EXPECT_EQ(cxl_kv_decide(arena_, &args, &decision), 0) << messages();
 		return decision;
 	}
-
-	DaemonProcess daemon_{{"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"}};
-	cxl_kv_arena *arena_ = nullptr;
 };
 
 } // namespace
@@ -60,7 +40,7 @@ TEST_F(DecideTest, MeasuresTheDriveAtItsStart)
 {
 	/* Until then no way is known, and computing is all there is. */
 	ASSERT_TRUE(eventually([&] { return decide(args()).fetch_ns != UINT64_MAX; }))
-		<< daemon_.log();
+		<< daemon_->log();
 	cxl_kv_decide_args ask = args();
 	cxl_kv_decision d = decide(ask);
 	EXPECT_EQ(d.verdict, CXL_KV_FETCH) << d.fetch_ns;
@@ -109,7 +89,7 @@ TEST_F(DecideTest, RefusesNonsense)
 	EXPECT_EQ(refused([](auto &a) { a.size = 4096; }), -E2BIG);
 	EXPECT_EQ(refused([](auto &a) {
 			  a.flags = 0;
-			  a.slot = 2;
+			  a.slot = wide_geometry.nr_slots;
 		  }),
 		  -EINVAL);
 	EXPECT_EQ(cxl_kv_decide(arena_, nullptr, &decision), -EINVAL);

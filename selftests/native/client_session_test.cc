@@ -4,8 +4,7 @@
  * the numbers beside the names.
  */
 #include "cli/control_client.h"
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 
 #include <fcntl.h>
 #include <future>
@@ -17,42 +16,16 @@ using nlohmann::json;
 
 namespace {
 
-/* 16 MiB in 256 blocks of 64 KiB; a slot is as large as hot. */
-constexpr cxl_kv_geometry geometry{
-	.nr_slots = 4,
-	.nr_layers = 4,
-	.nr_kv_heads = 2,
-	.head_dim = 64,
-	.elem_bytes = 4,
-	.tokens_per_block = 128,
-	.tokens_per_slot = 1024,
-	.block_bytes = 64 << 10,
-};
 constexpr uint32_t nr_heads = 8, blocks_per_head = 8;
-constexpr uint32_t timeout_ms = 20000;
 
-class SessionTest : public ClientFixture {
+class SessionTest : public DaemonFixture {
 protected:
+	/* A slot is as large as hot. */
 	void start(std::vector<std::string> more = {})
 	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
 		more.insert(more.end(),
 			    {"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5"});
-		daemon_ = std::make_unique<DaemonProcess>(more);
-		daemon_->start();
-		setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
-		cxl_kv_options with = options();
-		with.socket_path = daemon_->socket().c_str();
-		ASSERT_EQ(open(with), 0) << messages() << daemon_->log();
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &geometry, nullptr, &arena_), 0) << messages();
-	}
-
-	void TearDown() override
-	{
-		cxl_kv_close(std::exchange(kv_, nullptr));
-		if (HasFailure() && daemon_)
-			std::cout << "# " << messages() << daemon_->log();
+		DaemonFixture::start(wide_geometry, more);
 	}
 
 	static std::vector<cxl_kv_range> all_of(uint32_t slot, uint32_t nr)
@@ -93,11 +66,7 @@ protected:
 		EXPECT_EQ(ask_daemon({{"op", "status"}}, answer), 0);
 		return answer;
 	}
-
-	std::unique_ptr<DaemonProcess> daemon_;
-	cxl_kv_arena *arena_ = nullptr;
 };
-
 
 } // namespace
 
@@ -106,15 +75,15 @@ TEST_F(SessionTest, TierCountersEndAtZero)
 {
 	ASSERT_NO_FATAL_FAILURE(start());
 	for (uint32_t round = 0; round < 3; round++) {
-		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+		for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
 			ASSERT_NO_FATAL_FAILURE(fill(slot, 5));
 		ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
 		json now = status();
 		EXPECT_EQ(number_at(now, "/tiers/hot/bytes") + number_at(now, "/tiers/cold/bytes"),
-			  4u * 40 * geometry.block_bytes);
+			  4u * 40 * wide_geometry.block_bytes);
 		const cxl_kv_range some{0, 3, 1, 2};
 		ASSERT_EQ(cxl_kv_drop(arena_, &some, 1), 0);
-		for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+		for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
 			ASSERT_EQ(cxl_kv_session_close(arena_, slot), 0);
 		now = status();
 		for (const char *tier : {"hot", "warm", "cold"}) {
@@ -138,7 +107,7 @@ TEST_F(SessionTest, TierCountersEndAtZero)
 TEST_F(SessionTest, WakeFromABrokenDiskEndsAndRecomputeWorks)
 {
 	ASSERT_NO_FATAL_FAILURE(start());
-	for (uint32_t slot = 0; slot < geometry.nr_slots; slot++)
+	for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
 		ASSERT_NO_FATAL_FAILURE(fill(slot));
 	ASSERT_TRUE(eventually([&] { return count(0, 1u << CXL_KV_COLD) == 64; }));
 	/* Bits rot wherever the store has them. */
@@ -248,7 +217,7 @@ TEST_F(SessionTest, TenantIsWhoItMayBe)
 	with.tenant = "red";
 	ASSERT_EQ(cxl_kv_open(&with, &kv), 0) << messages();
 	cxl_kv_arena *arena = nullptr;
-	ASSERT_EQ(cxl_kv_arena_create(kv, &geometry, nullptr, &arena), 0);
+	ASSERT_EQ(cxl_kv_arena_create(kv, &wide_geometry, nullptr, &arena), 0);
 	auto two_mib = all_of(0, 4);
 	EXPECT_EQ(cxl_kv_make(arena, two_mib.data(), two_mib.size(), timeout_ms), -EBUSY)
 		<< "more than the quota, and nothing to wait for";

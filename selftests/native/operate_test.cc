@@ -2,8 +2,7 @@
 /* What an operator does from the command line to a daemon that serves an engine: drain, pin. */
 #include "cli/commands.h"
 #include "cli/control_client.h"
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 
 #include <cstring>
 #include <filesystem>
@@ -25,22 +24,11 @@ constexpr cxl_kv_geometry kGeometry{
 	.tokens_per_slot = 4096,
 	.block_bytes = 8 << 10,
 };
-constexpr uint32_t kHeads = 2, kBlocks = 64, kTimeoutMs = 20000;
+constexpr uint32_t kHeads = 2, kBlocks = 64;
 
-class OperateTest : public ClientFixture {
+class OperateTest : public DaemonFixture {
 protected:
-	void SetUp() override
-	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
-		daemon_.start();
-		setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
-		cxl_kv_options with = options();
-		with.socket_path = daemon_.socket().c_str();
-		ASSERT_EQ(open(with), 0) << messages();
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &kGeometry, nullptr, &arena_), 0) << messages();
-	}
-	~OperateTest() override { cxl_kv_arena_destroy(arena_); }
+	void SetUp() override { start(kGeometry, {"HOT__LIMIT=1500kB", "COLD__SIZE=32MiB"}); }
 
 	static uint64_t status(const char *pointer)
 	{
@@ -73,8 +61,8 @@ protected:
 		for (uint32_t head = 0; head < kHeads; head++)
 			for (uint32_t block = 0; block < kBlocks; block++) {
 				cxl_kv_range range{slot, head, block, 1};
-				ASSERT_EQ(cxl_kv_make(arena_, &range, 1, kTimeoutMs), 0);
-				ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, kTimeoutMs, nullptr), 0);
+				ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
+				ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, timeout_ms, nullptr), 0);
 				memset(cxl_kv_block(arena_, slot, head, block),
 				       mark(slot, head, block), kGeometry.block_bytes);
 				ASSERT_EQ(cxl_kv_unlease(arena_, &range, 1), 0);
@@ -85,8 +73,6 @@ protected:
 		return static_cast<int>((slot * 97 + head * 31 + block) % 251 + 1);
 	}
 
-	DaemonProcess daemon_{{"HOT__LIMIT=1500kB", "COLD__SIZE=32MiB"}};
-	cxl_kv_arena *arena_ = nullptr;
 	std::string said_;
 };
 
@@ -117,7 +103,7 @@ TEST_F(OperateTest, ADrainedColdTierIsEmptyItsBytesAreInMemoryAndItStaysEmpty)
 	EXPECT_EQ(status("/tiers/cold/bytes"), 0u);
 
 	ASSERT_EQ(run(cmd_drain, {"drain", "cold", "--undo"}), kExitOk) << said_;
-	EXPECT_EQ(cxl_kv_make(arena_, &all, 1, kTimeoutMs), 0);
+	EXPECT_EQ(cxl_kv_make(arena_, &all, 1, timeout_ms), 0);
 	EXPECT_EQ(run(cmd_drain, {"drain", "hot"}), kExitUsage);
 }
 
@@ -178,8 +164,8 @@ TEST_F(OperateTest, SettingsChangeAllOrNone)
 /* Whoever may connect is no operator yet. */
 TEST_F(OperateTest, OthersAreRefused)
 {
-	std::filesystem::permissions(daemon_.socket(), std::filesystem::perms(0666));
-	std::filesystem::permissions(std::filesystem::path(daemon_.socket()).parent_path(),
+	std::filesystem::permissions(daemon_->socket(), std::filesystem::perms(0666));
+	std::filesystem::permissions(std::filesystem::path(daemon_->socket()).parent_path(),
 				     std::filesystem::perms(0755));
 	pid_t child = fork();
 	if (!child) {

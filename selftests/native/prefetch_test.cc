@@ -4,8 +4,7 @@
  * wake, the position window and the layer look-ahead, and without any of them.
  */
 #include "cli/control_client.h"
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 
 #include <nlohmann/json.hpp>
 
@@ -25,19 +24,11 @@ constexpr cxl_kv_geometry kGeometry{
 	.block_bytes = 8 << 10,
 };
 constexpr uint32_t kHeads = 12, kBlocks = 16, kTokens = 64;
-constexpr uint32_t kTimeoutMs = 20000;
 
-class PrefetchTest : public ClientFixture {
+class PrefetchTest : public DaemonFixture {
 protected:
-	void SetUp() override
+	static uint64_t demand_restores()
 	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
-	}
-
-	static uint64_t demand_restores(const DaemonProcess &daemon)
-	{
-		setenv("CXL_KV_SOCKET", daemon.socket().c_str(), 1);
 		auto client = ControlClient::connect();
 		if (!client)
 			return 0;
@@ -45,23 +36,23 @@ protected:
 		return status ? number_at(*status, "/restore/demand") : 0;
 	}
 
-	void fill(cxl_kv_arena *arena)
+	void fill()
 	{
 		for (uint32_t slot = 0; slot < kGeometry.nr_slots; slot++) {
-			ASSERT_EQ(cxl_kv_session_open(arena, slot, nullptr), 0);
+			ASSERT_EQ(cxl_kv_session_open(arena_, slot, nullptr), 0);
 			for (uint32_t head = 0; head < kHeads; head++) {
 				cxl_kv_range range{slot, head, 0, kBlocks};
-				ASSERT_EQ(cxl_kv_make(arena, &range, 1, kTimeoutMs), 0);
+				ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
 			}
-			ASSERT_EQ(cxl_kv_session_park(arena, slot), 0);
+			ASSERT_EQ(cxl_kv_session_park(arena_, slot), 0);
 		}
 	}
 
-	static uint32_t nr_cold(cxl_kv_arena *arena, uint32_t slot, uint32_t nr_heads = kHeads)
+	uint32_t nr_cold(uint32_t slot, uint32_t nr_heads = kHeads)
 	{
 		uint32_t nr = 0;
 		for (uint32_t i = 0; i < nr_heads * kBlocks; i++)
-			nr += (cxl_kv_block_word(arena, slot, i / kBlocks, i % kBlocks) &
+			nr += (cxl_kv_block_word(arena_, slot, i / kBlocks, i % kBlocks) &
 			       CXL_KV_WORD_STATE_MASK) == CXL_KV_COLD;
 		return nr;
 	}
@@ -69,44 +60,38 @@ protected:
 	/* Demand faults of session 0 while it decodes kTokens without leases, layer by layer. */
 	void decode(bool prefetch, uint64_t *nr_faults)
 	{
-		DaemonProcess daemon(
-			{"HOT__LIMIT=3MiB", "COLD__SIZE=64MiB",
-			 prefetch ? "POLICY__PREFETCH_LAYERS=2" : "POLICY__PREFETCH_LAYERS=0",
-			 prefetch ? "POLICY__PREFETCH_WINDOW_TOKENS=512"
-				  : "POLICY__PREFETCH_WINDOW_TOKENS=0"});
-		daemon.start();
-		cxl_kv_options with = options();
-		with.socket_path = daemon.socket().c_str();
-		cxl_kv *kv = nullptr;
-		cxl_kv_arena *arena = nullptr;
-		ASSERT_EQ(cxl_kv_open(&with, &kv), 0);
-		ASSERT_EQ(cxl_kv_arena_create(kv, &kGeometry, nullptr, &arena), 0);
-		fill(arena);
+		start(kGeometry,
+		      {"HOT__LIMIT=3MiB", "COLD__SIZE=64MiB",
+		       prefetch ? "POLICY__PREFETCH_LAYERS=2" : "POLICY__PREFETCH_LAYERS=0",
+		       prefetch ? "POLICY__PREFETCH_WINDOW_TOKENS=512"
+				: "POLICY__PREFETCH_WINDOW_TOKENS=0"});
+		if (IsSkipped() || HasFatalFailure())
+			return;
+		fill();
 		/* Anchors, the first block of each head, may stay. */
-		ASSERT_TRUE(
-			eventually([&] { return nr_cold(arena, 0) >= kHeads * (kBlocks - 1); }));
+		ASSERT_TRUE(eventually([&] { return nr_cold(0) >= kHeads * (kBlocks - 1); }));
 
 		volatile char sink = 0;
-		uint64_t before = demand_restores(daemon);
+		uint64_t before = demand_restores();
 		if (prefetch) {
-			ASSERT_EQ(cxl_kv_session_wake(arena, 0, 0, nullptr), 0);
+			ASSERT_EQ(cxl_kv_session_wake(arena_, 0, 0, nullptr), 0);
 			/* An engine begins when its first layer is there. */
-			ASSERT_TRUE(eventually(
-				[&] { return nr_cold(arena, 0, kGeometry.nr_kv_heads) == 0; }));
+			ASSERT_TRUE(
+				eventually([&] { return nr_cold(0, kGeometry.nr_kv_heads) == 0; }));
 		}
 		for (uint32_t token = 0; token < kTokens; token++) {
-			cxl_kv_hint_position(arena, 0, 1024 - kTokens + token);
+			cxl_kv_hint_position(arena_, 0, 1024 - kTokens + token);
 			for (uint32_t head = 0; head < kHeads; head++) {
 				for (uint32_t block = 0; block < kBlocks; block++)
 					sink = sink + *static_cast<char *>(
-							      cxl_kv_block(arena, 0, head, block));
+							      cxl_kv_block(arena_, 0, head, block));
 				/* The layer's computation. */
 				if (head % kGeometry.nr_kv_heads)
 					std::this_thread::sleep_for(std::chrono::milliseconds(2));
 			}
 		}
-		*nr_faults = demand_restores(daemon) - before;
-		cxl_kv_close(kv);
+		*nr_faults = demand_restores() - before;
+		TearDown();
 	}
 };
 
@@ -117,6 +102,8 @@ TEST_F(PrefetchTest, AWokenConversationFaultsLess)
 	uint64_t with = 0, without = 0;
 
 	decode(false, &without);
+	if (IsSkipped())
+		return;
 	decode(true, &with);
 	printf("# demand faults per 1,000 tokens of a woken conversation: %.0f with prefetch, %.0f "
 	       "without\n",

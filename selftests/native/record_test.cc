@@ -5,8 +5,7 @@
  * what cxl-kv record wrote, however it was ended.
  */
 #include "cli/control_client.h"
-#include "lib/client_fixture.h"
-#include "lib/daemon_process.h"
+#include "lib/daemon_fixture.h"
 #include "sim/att_trace.h"
 #include "sim/block_trace.h"
 #include "sim/trace_file.h"
@@ -31,21 +30,11 @@ constexpr cxl_kv_geometry kGeometry{
 	.tokens_per_slot = 128,
 	.block_bytes = 4096,
 };
-constexpr uint32_t kHeads = 2, kBlocks = 8, kTokens = 16, kTimeoutMs = 20000;
+constexpr uint32_t kHeads = 2, kBlocks = 8, kTokens = 16;
 
-class RecordTest : public ClientFixture {
+class RecordTest : public DaemonFixture {
 protected:
-	void SetUp() override
-	{
-		if (geteuid() != 0)
-			GTEST_SKIP() << "needs root for userfaultfd and locked memory";
-		daemon_.start();
-		setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
-		cxl_kv_options with = options();
-		with.socket_path = daemon_.socket().c_str();
-		ASSERT_EQ(open(with), 0);
-		ASSERT_EQ(cxl_kv_arena_create(kv_, &kGeometry, nullptr, &arena_), 0);
-	}
+	void SetUp() override { start(kGeometry, {"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB"}); }
 
 	/* A session that holds these texts, a block each. */
 	void open_session(uint32_t slot, const std::vector<int> &texts)
@@ -58,8 +47,8 @@ protected:
 		const auto nr = static_cast<uint32_t>(texts.size());
 		for (uint32_t head = 0; head < kHeads; head++) {
 			cxl_kv_range range{slot, head, first, nr};
-			ASSERT_EQ(cxl_kv_make(arena_, &range, 1, kTimeoutMs), 0);
-			ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, kTimeoutMs, nullptr), 0);
+			ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
+			ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, timeout_ms, nullptr), 0);
 			for (uint32_t b = 0; b < nr; b++)
 				memset(cxl_kv_block(arena_, slot, head, first + b), texts[b],
 				       kGeometry.block_bytes);
@@ -112,11 +101,8 @@ protected:
 	}
 	[[nodiscard]] std::string file(const char *name) const
 	{
-		return daemon_.folder() + "/" + name;
+		return daemon_->folder() + "/" + name;
 	}
-
-	DaemonProcess daemon_{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB"}};
-	cxl_kv_arena *arena_ = nullptr;
 };
 
 } // namespace
@@ -144,7 +130,7 @@ TEST_F(RecordTest, EqualPrefixesHaveEqualIdsWhateverTheSlotHeldBefore)
 	EXPECT_EQ(second["hash_ids"][1], first["hash_ids"][1]);
 
 	/* The conversation goes on: its ids stay, new ones follow. */
-	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, kTimeoutMs, nullptr), 0);
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
 	write(0, 3, {4});
 	turn(0, 64, 2);
 	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
