@@ -28,6 +28,25 @@ grep -q '^ExecStart=/usr/sbin/cxl-kvd$' "$tmp/usr/lib/systemd/system/cxl-kvd.ser
 	! grep -rq '@[A-Z]*@' "$tmp/usr/lib/systemd" "$tmp/usr/lib/pkgconfig"
 report $? "the unit and the .pc file name the installed paths"
 
+# What no package of `make deb` takes, with the paths that debian/rules gives.
+rm -rf "$tmp"
+staged install install-dkms PREFIX=/usr LIBDIR=/usr/lib/x UNITDIR=/lib/systemd/system HOSTDIR=/usr/lib \
+	ZSHDIR=/usr/share/zsh/vendor-completions
+homeless=$(cat systemd/debian/*.install systemd/debian/not-installed | awk '!/^#/ { print $1 }' | {
+	mapfile -t taken
+	files | while read -r file; do
+		for path in "${taken[@]}"; do
+			# shellcheck disable=SC2053 # paths have patterns
+			[[ $file == $path || $file == $path/* ]] && continue 2
+		done
+		echo "# $file"
+	done
+})
+[ -z "$homeless" ]
+report $? "each installed file is in a Debian package $homeless"
+rm -rf "$tmp"
+staged install PREFIX=/usr
+
 "$tmp/usr/bin/cxl-kv" --version | grep -q '^cxl-kv [0-9]'
 report $? "the installed command runs"
 

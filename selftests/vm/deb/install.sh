@@ -43,6 +43,8 @@ mkdir -p /etc/cxl-kv/cxl-kvd.toml.d
 cat >/etc/cxl-kv/cxl-kvd.toml.d/test.toml <<'TOML'
 [hot]
 limit = "800KiB"
+[warm]
+limit = "0"
 [cold]
 size = "64MiB"
 TOML
