@@ -368,6 +368,7 @@ std::vector<OptionKey> option_keys()
 		number("session", "reserve_blocks", 0, 1024, FIELD(policy.session.reserve_blocks)),
 		number("session", "max_wakes", 1, 4096, FIELD(policy.session.max_wakes)),
 		number("session", "max_wake_permil", 1, 1000, FIELD(policy.session.max_wake_permil)),
+		number("session", "lease_limit_ms", 0, 604800000, FIELD(lease_limit_ms)),
 		quota("tenant.default", "hot", FIELD(default_tenant.quota.hot)),
 		quota("tenant.default", "warm", FIELD(default_tenant.quota.warm)),
 		quota("tenant.default", "cold", FIELD(default_tenant.quota.cold)),

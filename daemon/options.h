@@ -68,7 +68,8 @@ struct Options {
 		uint32_t cpu_permil = 20; /* of one CPU, each arena */
 		bool flush_tlb = false; /* needed under emulators, and to tell writes from reads */
 	} sampling;
-	PolicyOptions policy; /* and of its sessions */
+	PolicyOptions policy;        /* and of its sessions */
+	uint32_t lease_limit_ms = 0; /* 0: a lease lasts until it is given back */
 	Tenant default_tenant{"default", {}, {}};
 	std::vector<Tenant> tenants; /* the others */
 };

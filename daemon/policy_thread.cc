@@ -210,6 +210,7 @@ void PolicyThread::tick()
 		drain_samples(now);
 		apply_moves(now);
 		place_sessions();
+		expire_leases(now);
 		for (const auto &entry : arenas_.all())
 			policy_.set_tenant(entry->arena->options.number, entry->arena->tenant);
 		if (options_.enabled || draining_warm_ || draining_cold_)
@@ -310,6 +311,21 @@ void PolicyThread::place_sessions()
 					    placed.error().what);
 		}
 	}
+}
+
+/* In thirds of the limit, which is how the words count. */
+void PolicyThread::expire_leases(uint64_t now)
+{
+	if (!options_.lease_limit_ms || now - leases_aged_ms_ < options_.lease_limit_ms / 3)
+		return;
+	leases_aged_ms_ = now;
+	for (const auto &entry : arenas_.all())
+		if (uint64_t nr = entry->arena->age_leases()) {
+			nr_expired_leases_ += nr;
+			log_warning("arena {}: {} leases were held for more than {} ms and have "
+				    "ended",
+				    entry->arena->options.number, nr, options_.lease_limit_ms);
+		}
 }
 
 PlanInput PolicyThread::plan_input(uint64_t now) const

@@ -33,7 +33,8 @@ struct PolicyThreadOptions {
 	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */
 	uint64_t move_MBps = 1000;
 	uint32_t sample_interval_ms = 1000;
-	std::vector<Quota> quotas; /* of the tenants, by number */
+	uint32_t lease_limit_ms = 0; /* 0: a lease lasts until it is given back */
+	std::vector<Quota> quotas;   /* of the tenants, by number */
 };
 
 class PolicyThread {
@@ -80,6 +81,7 @@ public:
 	[[nodiscard]] uint32_t admission_retry_ms(const Arena &arena, uint32_t slot,
 						  uint64_t bytes) const;
 	[[nodiscard]] SessionStats session_stats() const;
+	[[nodiscard]] uint64_t nr_expired_leases() const { return nr_expired_leases_; }
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
 	[[nodiscard]] std::array<uint64_t, 5> accesses() const;
 	/* Open sessions by phase: unknown, prefill, decode. */
@@ -96,6 +98,7 @@ private:
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	void place_sessions();
+	void expire_leases(uint64_t now_ms);
 	PlanInput plan_input(uint64_t now_ms) const;
 	void add_tenants(PlanInput &input, const FaultStats &stats) const;
 	[[nodiscard]] TierRoom room_of(uint64_t used, uint64_t limit) const;
@@ -126,6 +129,8 @@ private:
 	std::function<void(const Extent &)> on_moved_;
 	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
 	std::atomic<bool> draining_warm_{false}, draining_cold_{false};
+	uint64_t leases_aged_ms_ = 0;
+	std::atomic<uint64_t> nr_expired_leases_{0};
 };
 
 } // namespace cxlkv

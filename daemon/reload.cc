@@ -26,6 +26,7 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 	out.max_spill_bytes = std::max<uint64_t>(tiers.hot_limit_bytes / 8, 1 << 20);
 	out.move_MBps = options.mover.max_MBps;
 	out.sample_interval_ms = options.sampling.interval_ms;
+	out.lease_limit_ms = options.lease_limit_ms;
 	const Tenants tenants = tenants_of(options);
 	for (const Tenant &tenant : tenants.table())
 		out.quotas.push_back(tenant.quota);

@@ -252,6 +252,7 @@ json status_json(const StatusSources &s)
 		{"lost_blocks", lost.blocks},
 		{"objects", stats_json(s.objects.stats(), s.objects.chunk_bytes())},
 		{"sessions", show(s.policy.session_stats())},
+		{"leases_expired", s.policy.nr_expired_leases()},
 		{"tenants", show_tenants(s)},
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},

@@ -150,7 +150,8 @@ int cxl_kv_make(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, s
 
 /**
  * Lease blocks: on success all are resident and stay where they can be read
- * and written until unleased. All or nothing.
+ * and written until unleased, or for session.lease_limit_ms of cxl-kvd.toml(5)
+ * since the last lease of the block, where that is not 0. All or nothing.
  * Errors: -EINVAL, -E2BIG more than CXL_KV_MAX_RANGES, -ENODATA a block was never made, -EIO a
  * block is lost (recompute it: cxl_kv_make or cxl_kv_drop it first), -EBUSY no room before
  * @timeout_ms, -ENOTCONN, -ETIMEDOUT manager lost, -EOVERFLOW 65,535 leases.
@@ -162,6 +163,7 @@ int cxl_kv_lease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, 
 /**
  * Give leases back. -EINVAL on a bad range, and nothing is done; -EINVAL also
  * when some of the blocks had no lease, and the leases of the others are back.
+ * A lease whose time is over may be given back all the same.
  */
 int cxl_kv_unlease(struct cxl_kv_arena *arena, const struct cxl_kv_range *ranges, size_t nr);
 

@@ -148,6 +148,40 @@ bool Arena::publish_unleased(uint32_t block, cxl_kv_state state)
 	return true;
 }
 
+namespace {
+
+/* One third of the limit later: a lease of a block is 0 to 3 thirds old, then over. */
+uint64_t aged(uint64_t word)
+{
+	const uint64_t leases = (word & CXL_KV_WORD_LEASES_MASK) >> CXL_KV_WORD_LEASES_SHIFT;
+	const uint64_t expired = (word & CXL_KV_WORD_EXPIRED_MASK) >> CXL_KV_WORD_EXPIRED_SHIFT;
+
+	if ((word & CXL_KV_WORD_AGE_MASK) != CXL_KV_WORD_AGE_MASK)
+		return word + CXL_KV_WORD_AGE_ONE;
+	word &= ~(CXL_KV_WORD_LEASES_MASK | CXL_KV_WORD_EXPIRED_MASK | CXL_KV_WORD_AGE_MASK);
+	return word | std::min<uint64_t>(expired + leases, CXL_KV_WORD_EXPIRED_MAX)
+			      << CXL_KV_WORD_EXPIRED_SHIFT;
+}
+
+} // namespace
+
+uint64_t Arena::age_leases()
+{
+	uint64_t nr_ended = 0;
+
+	for (uint32_t block = 0; block < geometry.nr_blocks(); block++) {
+		uint64_t word = words_[block].load(std::memory_order_relaxed);
+
+		while ((word & CXL_KV_WORD_LEASES_MASK) &&
+		       !words_[block].compare_exchange_weak(word, aged(word),
+							    std::memory_order_acq_rel))
+			;
+		if ((word & CXL_KV_WORD_AGE_MASK) == CXL_KV_WORD_AGE_MASK)
+			nr_ended += (word & CXL_KV_WORD_LEASES_MASK) >> CXL_KV_WORD_LEASES_SHIFT;
+	}
+	return nr_ended;
+}
+
 void Arena::set_where(uint32_t block, Where where)
 {
 	uint8_t old = where_[block].load(std::memory_order_relaxed);

@@ -83,6 +83,12 @@ public:
 	[[nodiscard]] bool publish_unleased(uint32_t block, cxl_kv_state state);
 
 	/*
+	 * Makes every lease a third of the limit older; for calls at that distance. How many
+	 * leases were too old, and ended.
+	 */
+	uint64_t age_leases();
+
+	/*
 	 * At most max new hints, each copied once and then validated; what was
 	 * garbage is counted and left out. Policy thread only.
 	 */

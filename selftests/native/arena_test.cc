@@ -201,6 +201,36 @@ TEST_F(HintRing, GarbageIndicesAreRefused)
 	EXPECT_LE(arena->drain_hints(1000).size(), ArenaClient::ring_entries);
 }
 
+TEST(SharedWord, LeasesEndWhenTheyAreThreeThirdsOld)
+{
+	auto client = ArenaClient::create(small_geometry(4));
+	ASSERT_TRUE(client) << client.error().what;
+	auto made = (*client)->arena(1, 1);
+	ASSERT_TRUE(made) << made.error().what;
+	Arena &arena = **made;
+	auto expired = [&](uint32_t block) {
+		return ((*client)->word(block) & CXL_KV_WORD_EXPIRED_MASK) >>
+		       CXL_KV_WORD_EXPIRED_SHIFT;
+	};
+
+	(*client)->lease(1);
+	(*client)->lease(1);
+	(*client)->lease(2);
+	for (int i = 0; i < 3; i++)
+		EXPECT_EQ(arena.age_leases(), 0u);
+	(*client)->word(2) &= ~CXL_KV_WORD_AGE_MASK; /* as another lease does */
+	EXPECT_EQ(arena.age_leases(), 2u);
+	EXPECT_FALSE(arena.leased(1));
+	EXPECT_EQ(expired(1), 2u);
+	EXPECT_TRUE(arena.leased(2));
+	EXPECT_EQ(expired(2), 0u);
+	/* More than it can count: the newest are what matters. */
+	(*client)->word(1) |= CXL_KV_WORD_LEASES_MASK | CXL_KV_WORD_AGE_MASK;
+	EXPECT_EQ(arena.age_leases(), CXL_KV_WORD_LEASES_MAX);
+	EXPECT_EQ(expired(1), CXL_KV_WORD_EXPIRED_MAX);
+	EXPECT_FALSE(arena.leased(1));
+}
+
 TEST(SharedWord, LeaseCountSurvivesEveryChange)
 {
 	auto client = ArenaClient::create(small_geometry(4));

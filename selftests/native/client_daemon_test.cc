@@ -143,6 +143,47 @@ TEST_F(ClientDaemonTest, TouchWithoutALeaseBringsABlockBack)
 		EXPECT_EQ(nr_wrong(head_of(slot, slot), 1), 0u);
 }
 
+TEST_F(ClientDaemonTest, LeasesEndAtTheirTimeLimit)
+{
+	DaemonProcess daemon({"HOT__LIMIT=1MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5",
+			      "SESSION__LEASE_LIMIT_MS=90"});
+	const cxl_kv_range one{0, 0, 3, 1}, others{0, 1, 0, blocks_per_head},
+		more{0, 2, 0, blocks_per_head};
+	auto leases = [&] {
+		return (cxl_kv_block_word(arena_, 0, 0, 3) & CXL_KV_WORD_LEASES_MASK) >>
+		       CXL_KV_WORD_LEASES_SHIFT;
+	};
+
+	daemon.start();
+	cxl_kv_options with = options();
+	with.socket_path = daemon.socket().c_str();
+	cxl_kv_arena_destroy(std::exchange(arena_, nullptr));
+	cxl_kv_close(std::exchange(kv_, nullptr));
+	ASSERT_EQ(open(with), 0) << messages();
+	ASSERT_EQ(cxl_kv_arena_create(kv_, &wide_geometry, nullptr, &arena_), 0) << messages();
+
+	ASSERT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
+	ASSERT_EQ(cxl_kv_make(arena_, &one, 1, timeout_ms), 0);
+	write(one, 1);
+	ASSERT_EQ(cxl_kv_lease(arena_, &one, 1, timeout_ms, nullptr), 0);
+	ASSERT_EQ(cxl_kv_lease(arena_, &one, 1, timeout_ms, nullptr), 0);
+	ASSERT_TRUE(eventually([&] { return leases() == 0; })) << daemon.log();
+	/* Its block leaves as any other does, and comes back as it was. */
+	ASSERT_EQ(cxl_kv_make(arena_, &others, 1, timeout_ms), 0);
+	ASSERT_EQ(cxl_kv_make(arena_, &more, 1, timeout_ms), 0);
+	ASSERT_TRUE(eventually([&] {
+		return (cxl_kv_block_word(arena_, 0, 0, 3) & CXL_KV_WORD_STATE_MASK) == CXL_KV_COLD;
+	}));
+	EXPECT_EQ(nr_wrong(one, 1), 0u);
+
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0) << "late";
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0) << "late";
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), -EINVAL) << "once too often";
+	EXPECT_EQ(leases(), 0u);
+	cxl_kv_arena_destroy(std::exchange(arena_, nullptr));
+	cxl_kv_close(std::exchange(kv_, nullptr));
+}
+
 TEST_F(ClientDaemonTest, WakeBringsASessionBack)
 {
 	fill(1);

@@ -180,6 +180,27 @@ TEST_F(ArenaTest, MakeAsksOnlyForWhatIsNotMade)
 	EXPECT_EQ(last_request()["ranges"], (json{{18, 1}}));
 }
 
+TEST_F(ArenaTest, LateUnleaseLeavesALeaseThatWasMadeSince)
+{
+	const cxl_kv_range one{0, 0, 0, 1};
+
+	create();
+	set_states(0, 1, CXL_KV_RESIDENT);
+	ASSERT_EQ(cxl_kv_lease(arena_, &one, 1, 0, nullptr), 0);
+	ASSERT_EQ(cxl_kv_lease(arena_, &one, 1, 0, nullptr), 0);
+	/* As the manager does it at the limit. */
+	word(0) += 2 * CXL_KV_WORD_EXPIRED_ONE - 2 * CXL_KV_WORD_LEASES_ONE;
+	word(0) |= CXL_KV_WORD_AGE_MASK;
+	ASSERT_EQ(cxl_kv_lease(arena_, &one, 1, 0, nullptr), 0);
+	EXPECT_EQ(word(0) & CXL_KV_WORD_AGE_MASK, 0u) << "a new lease is young";
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0);
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0);
+	EXPECT_EQ(leases(0), 1u);
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0);
+	EXPECT_EQ(leases(0), 0u);
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), -EINVAL);
+}
+
 TEST_F(ArenaTest, ConcurrentLeasesEndAtZero)
 {
 	std::atomic<bool> stop{false};

@@ -53,14 +53,26 @@ struct cxl_kv_geometry {
 /*
  * State table: one __u64 a block, in a sealed memfd that client and manager
  * both map. The manager alone changes STATE, TIER, CLEAN and GENERATION; the
- * client alone changes LEASES; each by compare-and-swap on the whole word. The
+ * client changes LEASES; each by compare-and-swap on the whole word. The
  * manager believes nothing it reads here but the lease count, and that count
  * can only keep the client's own blocks from being spilled.
+ *
+ * A manager with a time limit for leases counts AGE up while LEASES is not 0,
+ * a client puts it back to 0 with each lease. At its end the manager moves
+ * LEASES to EXPIRED, which saturates; so many later unleases mean leases that
+ * are over, and must not take one that was made since.
  */
 #define CXL_KV_WORD_STATE_MASK		0x7ull
 #define CXL_KV_WORD_CLEAN		(1ull << 3)	/* store holds the same bytes */
 #define CXL_KV_WORD_TIER_SHIFT		4		/* enum cxl_kv_tier, 2 bits */
 #define CXL_KV_WORD_TIER_MASK		(0x3ull << 4)
+#define CXL_KV_WORD_AGE_SHIFT		6		/* of LEASES, in thirds of the limit */
+#define CXL_KV_WORD_AGE_MASK		(0x3ull << 6)
+#define CXL_KV_WORD_AGE_ONE		(1ull << 6)
+#define CXL_KV_WORD_EXPIRED_SHIFT	8
+#define CXL_KV_WORD_EXPIRED_MASK	(0xffull << 8)
+#define CXL_KV_WORD_EXPIRED_ONE		(1ull << 8)
+#define CXL_KV_WORD_EXPIRED_MAX		0xffull
 #define CXL_KV_WORD_LEASES_SHIFT	16
 #define CXL_KV_WORD_LEASES_MASK		(0xffffull << 16)
 #define CXL_KV_WORD_LEASES_ONE		(1ull << 16)
