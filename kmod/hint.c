@@ -212,6 +212,14 @@ static u32 take_from_queue(struct cxl_kv_arena *arena, struct cxl_kv_hint *hints
 	return nr;
 }
 
+/* Taken, and nowhere to go. */
+static void count_lost(struct cxl_kv_arena *arena, u32 nr)
+{
+	mutex_lock(&arena->hint_lock);
+	arena->nr_lost += nr;
+	mutex_unlock(&arena->hint_lock);
+}
+
 static int give_all(struct cxl_kv_arena *arena, struct cxl_kv_hint __user *to, u32 room, u32 *nr)
 {
 	struct cxl_kv_hint hints[BOUNCE];
@@ -219,8 +227,10 @@ static int give_all(struct cxl_kv_arena *arena, struct cxl_kv_hint __user *to, u
 
 	while (*nr < room) {
 		some = take_from_queue(arena, hints, min_t(u32, room - *nr, BOUNCE));
-		if (copy_to_user(to + *nr, hints, some * sizeof(*hints)))
+		if (copy_to_user(to + *nr, hints, some * sizeof(*hints))) {
+			count_lost(arena, some);
 			return -EFAULT;
+		}
 		*nr += some;
 		if (some < BOUNCE)
 			break;

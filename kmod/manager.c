@@ -121,20 +121,54 @@ __poll_t cxl_kv_manager_poll(struct file *filp, poll_table *table)
 	return mask;
 }
 
-int cxl_kv_manager_next_event(struct cxl_kv_cmd *cmd)
+static struct cxl_kv_arena *take_event(enum cxl_kv_event_kind *kind)
 {
-	struct cxl_kv_next_event *event = cmd->buf;
 	struct cxl_kv_arena *arena;
 
 	mutex_lock(&registry->lock);
 	arena = list_first_entry_or_null(&registry->events, struct cxl_kv_arena, event_link);
 	if (arena) {
-		event->kind = arena->event;
-		event->arena = arena->id;
+		*kind = arena->event;
+		list_del_init(&arena->event_link);
+	}
+	mutex_unlock(&registry->lock);
+	return arena;
+}
+
+/*
+ * The manager did not get to know it: next time. Unless it is of an arena that
+ * came and has ended meanwhile, of which there is nothing to know any more.
+ */
+static void give_event_back(struct cxl_kv_arena *arena, enum cxl_kv_event_kind kind)
+{
+	mutex_lock(&registry->lock);
+	if (kind == CXL_KV_EVENT_ARENA_REMOVED || !arena->retired) {
+		arena->event = kind;
+		get_device(&arena->dev);
+		list_add(&arena->event_link, &registry->events);
+	} else if (!list_empty(&arena->event_link)) {
 		unqueue_event(arena);
 	}
 	mutex_unlock(&registry->lock);
-	return arena ? cxl_kv_respond(cmd) : -EAGAIN;
+}
+
+int cxl_kv_manager_next_event(struct cxl_kv_cmd *cmd)
+{
+	struct cxl_kv_next_event *event = cmd->buf;
+	enum cxl_kv_event_kind kind;
+	struct cxl_kv_arena *arena;
+	int ret;
+
+	arena = take_event(&kind);
+	if (!arena)
+		return -EAGAIN;
+	event->kind = kind;
+	event->arena = arena->id;
+	ret = cxl_kv_respond(cmd);
+	if (ret)
+		give_event_back(arena, kind);
+	put_device(&arena->dev); /* the list's */
+	return ret;
 }
 
 static int copy_windows(const struct cxl_kv_arena *arena, struct cxl_kv_arena_get *get)

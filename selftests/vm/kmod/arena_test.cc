@@ -419,6 +419,24 @@ TEST_F(Manager, IsToldOfArenas)
 	get(manager, ENOENT);
 }
 
+TEST_F(Manager, IsToldAgainOfWhatCouldNotBeWritten)
+{
+	/* Can be read, not written. */
+	Mapping page(
+		mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+		4096);
+	auto *arg = reinterpret_cast<cxl_kv_next_event *>(page.data());
+
+	arg->size = sizeof(*arg);
+	ASSERT_EQ(mprotect(page.data(), 4096, PROT_READ), 0);
+	EXPECT_EQ(call(manager, CXL_KV_IOC_NEXT_EVENT, arg), EFAULT);
+	EXPECT_EQ(take_event(manager), Event(CXL_KV_EVENT_ARENA_ADDED, arena));
+	ASSERT_EQ(unregister(client, arena), 0);
+	EXPECT_EQ(call(manager, CXL_KV_IOC_NEXT_EVENT, arg), EFAULT);
+	EXPECT_EQ(take_event(manager), Event(CXL_KV_EVENT_ARENA_REMOVED, arena));
+	EXPECT_FALSE(has_event(manager));
+}
+
 TEST_F(Manager, IsNotToldOfWhatItNeverSaw)
 {
 	ASSERT_EQ(unregister(client, arena), 0);

@@ -227,6 +227,21 @@ TEST_F(Hints, ThatTheManagerDoesNotReadAreCountedAndStillApplied)
 	EXPECT_EQ(read_file(dir + "/hints/lost"), "476");
 }
 
+TEST_F(Hints, ThatCouldNotBeWrittenToTheManagerAreCounted)
+{
+	cxl_kv_hints_read arg{};
+
+	EXPECT_EQ(send(std::vector<cxl_kv_hint>(5, session_hint(CXL_KV_HINT_WAKE, 0, 0))),
+		  std::make_pair(0, 5u));
+	arg.size = sizeof(arg);
+	arg.arena = arena;
+	arg.nr = 5;
+	arg.hints = 8;
+	EXPECT_EQ(call(manager, CXL_KV_IOC_HINTS_READ, &arg), EFAULT);
+	EXPECT_EQ(read().size(), 0u);
+	EXPECT_EQ(counters.nr_lost, 5u);
+}
+
 /* What a hint costs, as ratios within this guest; nothing is asserted. */
 TEST_F(Hints, CostByBatchAndByCall)
 {
