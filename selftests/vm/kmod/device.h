@@ -49,21 +49,23 @@ inline int unload_module()
 	return syscall(SYS_delete_module, "cxl_kv", O_NONBLOCK) ? errno : 0;
 }
 
-/* Loads the module; at the end nothing may be left that keeps it, once the last processes are gone.
- */
+/* Once the last processes that used it are gone. */
+inline int unload_module_soon()
+{
+	int error = EAGAIN;
+
+	for (int i = 0; i < 200 && error == EAGAIN; i++) {
+		error = unload_module();
+		if (error)
+			usleep(50 * 1000);
+	}
+	return error;
+}
+
+/* Loads the module; at the end nothing may be left that keeps it. */
 class ModuleLoaded : public testing::Environment {
 	void SetUp() override { ASSERT_EQ(load_module(""), 0) << module_file(); }
-	void TearDown() override
-	{
-		int error = EAGAIN;
-
-		for (int i = 0; i < 200 && error == EAGAIN; i++) {
-			error = unload_module();
-			if (error)
-				usleep(50 * 1000);
-		}
-		EXPECT_EQ(error, 0);
-	}
+	void TearDown() override { EXPECT_EQ(unload_module_soon(), 0); }
 };
 
 inline Fd open_device()

@@ -4,6 +4,8 @@
  * valid one and is then spoilt a little, so that most of the module's code is
  * reached. Several processes with two threads each share open files; arenas are
  * registered, torn, remapped and left behind, children exit and exec with them.
+ * Meanwhile managers die in the middle of their calls, and where there is a range
+ * for it, the module adds a node, on which the arenas are, and it is removed.
  *
  *	CXL_KV_FUZZ_CALLS	ioctls in all (100,000)
  *	CXL_KV_FUZZ_SEED	0 = from the clock; the seed is printed
@@ -16,6 +18,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <numaif.h>
 #include <poll.h>
 #include <random>
 #include <set>
@@ -28,9 +31,8 @@ using namespace cxlkv::test;
 
 namespace {
 
-[[maybe_unused]] auto *const environment = testing::AddGlobalTestEnvironment(new ModuleLoaded);
-
 constexpr unsigned nr_processes = 3, nr_threads = 2;
+constexpr unsigned nr_rounds = 4; /* in each the module is loaded, and removed again */
 constexpr uint32_t commands[] = {CXL_KV_IOC_INFO,           CXL_KV_IOC_ATTACH_MANAGER,
 				 CXL_KV_IOC_ARENA_REGISTER, CXL_KV_IOC_ARENA_UNREGISTER,
 				 CXL_KV_IOC_NEXT_EVENT,     CXL_KV_IOC_ARENA_GET,
@@ -299,7 +301,7 @@ private:
 			break;
 		case 5: { /* another open file under the same number */
 			Fd fresh(open("/dev/cxl_kv", O_RDWR | O_CLOEXEC));
-			if (fresh && one_of(16))
+			if (fresh && one_of(4))
 				dup2(fresh.get(), files_[random_() % 2]);
 			break;
 		}
@@ -338,7 +340,9 @@ int process(Totals &totals, unsigned number, uint64_t seed, uint64_t nr_calls)
 	std::vector<int> files = {first.get(), second.get(), first.get(),  second.get(),
 				  event.get(), first.get(),  second.get(), 1000};
 	std::vector<std::thread> threads;
+	unsigned long node1 = 1ul << 1;
 
+	set_mempolicy(MPOL_PREFERRED, &node1, 8 * sizeof(node1)); /* where there is one */
 	for (unsigned i = 0; i < nr_threads; i++)
 		threads.emplace_back([&, i] {
 			Fuzzer(files, totals, number, seed + i, nr_calls / nr_threads).run();
@@ -348,6 +352,15 @@ int process(Totals &totals, unsigned number, uint64_t seed, uint64_t nr_calls)
 	return 0;
 }
 
+/* All on one open file, until it is killed: the manager, if the seat is free at some time. */
+[[noreturn]] void mortal(Totals &totals, uint64_t seed)
+{
+	std::vector<int> files(8, open("/dev/cxl_kv", O_RDWR | O_CLOEXEC));
+
+	Fuzzer(files, totals, unsigned(seed % nr_processes), seed, ~0ull).run();
+	_exit(0);
+}
+
 uint64_t setting(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
@@ -355,32 +368,109 @@ uint64_t setting(const char *name, uint64_t otherwise)
 	return value ? value : otherwise;
 }
 
-TEST(Fuzz, RandomCallsDoNoHarm)
+pid_t start(const std::function<void()> &body)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		body();
+		_exit(0);
+	}
+	return pid;
+}
+
+class Fuzz : public testing::Test {
+protected:
+	void SetUp() override
+	{
+		void *shared = mmap(nullptr, sizeof(Totals), PROT_READ | PROT_WRITE,
+				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		ASSERT_NE(shared, MAP_FAILED);
+		totals = new (shared) Totals;
+		/* The kernel's own allocations on the node could not be moved away. */
+		std::ofstream("/sys/devices/system/memory/auto_online_blocks") << "online_movable";
+	}
+	void TearDown() override { munmap(totals, sizeof(Totals)); }
+
+	static std::string parameters()
+	{
+		const char *base = getenv("KV_NODE1_BASE");
+		bool reserved = base && access("/sys/devices/system/node/node1", F_OK);
+
+		return reserved ? std::string("node=1 size=256M base=") + base : "";
+	}
+	/* 0, or errno; ENOENT where no node was added. */
+	static int remove_node()
+	{
+		Fd verb(open("/sys/class/cxl_kv/node1/remove", O_WRONLY | O_CLOEXEC));
+
+		return verb && write(verb.get(), "1", 1) == 1 ? 0 : errno;
+	}
+
+	/* Starts and kills managers until the processes have ended; removes the node in between. */
+	void disturb(const std::vector<pid_t> &processes, uint64_t seed, uint64_t half_of_calls)
+	{
+		std::minstd_rand random{static_cast<unsigned>(seed)};
+		size_t nr_ended = 0;
+
+		for (bool removed = false; nr_ended < processes.size(); nr_mortals++) {
+			pid_t pid = start([&] { mortal(*totals, seed + nr_mortals); });
+			int status = 0;
+
+			if (!removed && totals->calls > half_of_calls) {
+				int error = remove_node();
+				EXPECT_TRUE(!error || error == EBUSY || error == ENOENT)
+					<< strerror(error);
+				removed = true;
+				nr_removed += !error;
+			}
+			usleep(random() % 100000);
+			kill(pid, SIGKILL);
+			waitpid(pid, nullptr, 0);
+			while (waitpid(-1, &status, WNOHANG) > 0) {
+				nr_ended++;
+				EXPECT_EQ(status, 0) << "a process ended by a signal";
+			}
+		}
+	}
+
+	void round(uint64_t seed, uint64_t nr_calls)
+	{
+		uint64_t before = totals->calls;
+		std::vector<pid_t> processes;
+
+		ASSERT_EQ(load_module(parameters().c_str()), 0);
+		for (unsigned i = 0; i < nr_processes; i++)
+			processes.push_back(start([&, i] {
+				process(*totals, i, seed + i * nr_threads, nr_calls / nr_processes);
+			}));
+		disturb(processes, seed + 1000, before + nr_calls / 2);
+		if (access("/sys/devices/system/node/node1", F_OK) == 0) {
+			EXPECT_EQ(remove_node(), 0);
+		}
+		ASSERT_EQ(unload_module_soon(), 0);
+	}
+
+	Totals *totals = nullptr;
+	unsigned nr_mortals = 0, nr_removed = 0;
+};
+
+TEST_F(Fuzz, RandomCallsDoNoHarm)
 {
 	const uint64_t seed = setting(
 		"CXL_KV_FUZZ_SEED",
 		static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
 	const uint64_t nr_calls = setting("CXL_KV_FUZZ_CALLS", 100000);
-	void *shared =
-		mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	ASSERT_NE(shared, MAP_FAILED);
-	auto *totals = new (shared) Totals;
+	auto begin = std::chrono::steady_clock::now();
 
-	std::vector<pid_t> children;
-	for (unsigned i = 0; i < nr_processes; i++) {
-		pid_t pid = fork();
-		if (pid == 0)
-			_exit(process(*totals, i, seed + i * nr_threads, nr_calls / nr_processes));
-		children.push_back(pid);
-	}
-	for (pid_t pid : children) {
-		int status = 0;
-		ASSERT_EQ(waitpid(pid, &status, 0), pid);
-		EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
-			<< "a process ended by signal " << WTERMSIG(status);
-	}
-	printf("# CXL_KV_FUZZ_SEED=%lu: %lu calls; succeeded, by command:", seed,
-	       totals->calls.load());
+	for (unsigned i = 0; i < nr_rounds && !HasFatalFailure(); i++)
+		round(seed + 10000 * i, nr_calls / nr_rounds);
+	std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+	printf("# CXL_KV_FUZZ_SEED=%lu: %lu calls, %.0f a second; %u managers killed, node removed "
+	       "under way "
+	       "in %u of %u rounds\n# succeeded, by command:",
+	       seed, totals->calls.load(), double(totals->calls) / seconds.count(), nr_mortals,
+	       nr_removed, nr_rounds);
 	for (uint32_t command : commands) {
 		uint64_t nr = totals->successes[command - CXL_KV_IOC_INFO];
 		printf(" %lu", nr);
@@ -391,7 +481,6 @@ TEST(Fuzz, RandomCallsDoNoHarm)
 	printf("\n");
 	EXPECT_EQ(totals->wrong_errno.load(), 0u)
 		<< "an undocumented errno, of ioctl " << std::hex << totals->wrong_request.load();
-	munmap(shared, 4096);
 }
 
 } // namespace
