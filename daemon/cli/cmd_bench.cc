@@ -221,9 +221,8 @@ int cmd_bench(int argc, char **argv)
 		return args.wrong("--block: has to be a multiple of 4 (KiB)");
 
 	json status = json::object();
-	if (auto client = ControlClient::connect())
-		if (auto got = client->call({{"op", "status"}}))
-			status = std::move(*got);
+	if (auto got = ask_daemon({{"op", "status"}}))
+		status = std::move(*got);
 	json figures = Bench(options).run(choose_nodes(status), choose_folder(options, status));
 	if (options.as_json)
 		fmt::print("{}\n", figures.dump(2));

@@ -58,11 +58,10 @@ Findings examine(const std::string &spill_path, const Rates &rates)
 
 	examine_kernel(host, findings);
 	examine_memory(host, findings);
-	auto client = ControlClient::connect();
-	auto got = client ? client->call({{"op", "status"}}) : Result<json>(client.error());
+	auto got = ask_daemon({{"op", "status"}});
 	if (got) {
 		status = std::move(*got);
-		if (auto arenas = client->call({{"op", "list"}}))
+		if (auto arenas = ask_daemon({{"op", "list"}}))
 			list = std::move(*arenas);
 		examine_daemon(host, status, list, findings);
 		examine_use(status, list, rates, findings);

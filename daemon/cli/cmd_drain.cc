@@ -6,7 +6,6 @@
 #include "cli/units.h"
 
 #include <chrono>
-#include <csignal>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -21,10 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 Result<uint64_t> bytes_in(const std::string &tier)
 {
-	auto client = ControlClient::connect();
-	if (!client)
-		return client.error();
-	auto status = client->call({{"op", "status"}});
+	auto status = ask_daemon({{"op", "status"}});
 	if (!status)
 		return status.error();
 	return number_at(*status, ("/tiers/" + tier + "/bytes").c_str());

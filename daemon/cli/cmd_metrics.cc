@@ -29,13 +29,10 @@ constexpr int kRequestTimeout_ms = 2000;
 
 Result<std::string> scrape()
 {
-	auto client = ControlClient::connect();
-	if (!client)
-		return client.error();
-	auto status = client->call({{"op", "status"}});
+	auto status = ask_daemon({{"op", "status"}});
 	if (!status)
 		return status.error();
-	auto list = client->call({{"op", "list"}});
+	auto list = ask_daemon({{"op", "list"}});
 	if (!list)
 		return list.error();
 	return metrics_text(*status, *list);

@@ -154,10 +154,7 @@ public:
 private:
 	Result<> begin(const json &event)
 	{
-		auto client = ControlClient::connect();
-		if (!client)
-			return client.error();
-		auto list = client->call({{"op", "list"}});
+		auto list = ask_daemon({{"op", "list"}});
 		if (!list)
 			return list.error();
 		for (const json &arena : list->value("arenas", json::array()))

@@ -160,12 +160,17 @@ int complain(const Error &error)
 	}
 }
 
-int ask_daemon(const json &request, json &answer)
+Result<json> ask_daemon(const json &request)
 {
 	auto client = ControlClient::connect();
 	if (!client)
-		return complain(client.error());
-	auto got = client->call(request);
+		return client.error();
+	return client->call(request);
+}
+
+int ask_daemon(const json &request, json &answer)
+{
+	auto got = ask_daemon(request);
 	if (!got)
 		return complain(got.error());
 	answer = std::move(*got);

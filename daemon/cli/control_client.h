@@ -33,8 +33,9 @@ private:
 	unsigned next_id_ = 1;
 };
 
-/* One request on a connection of its own; an ExitCode, 0 when the answer is there. Failure is
- * complained about. */
+/* One request on a connection of its own. */
+Result<nlohmann::json> ask_daemon(const nlohmann::json &request);
+/* The same; an ExitCode, 0 when the answer is there. Failure is complained about. */
 int ask_daemon(const nlohmann::json &request, nlohmann::json &answer);
 /* Says on stderr what is wrong and what to do; the ExitCode that belongs to it. */
 int complain(const Error &error);

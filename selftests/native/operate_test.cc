@@ -32,9 +32,7 @@ protected:
 
 	static uint64_t status(const char *pointer)
 	{
-		auto client = ControlClient::connect();
-		auto got = client ? client->call({{"op", "status"}})
-				  : Result<nlohmann::json>(client.error());
+		auto got = ask_daemon({{"op", "status"}});
 		return got ? number_at(*got, pointer) : UINT64_MAX;
 	}
 
@@ -135,9 +133,7 @@ TEST_F(OperateTest, APinnedSessionStaysWhileAnOlderOneWouldLeave)
 TEST_F(OperateTest, SettingsChangeAllOrNone)
 {
 	auto value = [](const std::string &key) -> std::string {
-		auto client = ControlClient::connect();
-		auto got = client ? client->call({{"op", "tune"}})
-				  : Result<nlohmann::json>(client.error());
+		auto got = ask_daemon({{"op", "tune"}});
 		if (got)
 			for (const auto &known : (*got)["keys"])
 				if (text_at(known, "/key") == key)

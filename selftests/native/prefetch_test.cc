@@ -29,10 +29,7 @@ class PrefetchTest : public DaemonFixture {
 protected:
 	static uint64_t demand_restores()
 	{
-		auto client = ControlClient::connect();
-		if (!client)
-			return 0;
-		auto status = client->call({{"op", "status"}});
+		auto status = ask_daemon({{"op", "status"}});
 		return status ? number_at(*status, "/restore/demand") : 0;
 	}
 
