@@ -124,6 +124,10 @@ Result<Tiers> resolve_tiers(const Options &options)
 	tiers.hot_limit_bytes = limit_of(options.hot.limit, node_bytes(tiers.hot_nodes));
 	if (!tiers.warm_nodes.empty())
 		tiers.warm_limit_bytes = limit_of(options.warm.limit, node_bytes(tiers.warm_nodes));
+	if (!tiers.warm_limit_bytes) { /* else new blocks would be made there, and fill it */
+		tiers.warm_nodes.clear();
+		tiers.warm_weights.clear();
+	}
 	if (tiers.hot_limit_bytes < 64 << 10)
 		return error(EINVAL,
 			     fmt::format("hot.limit comes to {} bytes; at least 64 KiB are needed",
