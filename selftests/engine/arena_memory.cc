@@ -53,8 +53,9 @@ Error kv_error(int rc, const std::string &what)
 
 class ArenaMemory : public KvMemory {
 public:
-	ArenaMemory(const KvShape &shape, uint32_t nr_slots, uint32_t deadline_ms)
-	    : shape_(shape), slots_(nr_slots), deadline_(deadline_ms)
+	ArenaMemory(const KvShape &shape, uint32_t nr_slots, const ArenaSettings &settings)
+	    : shape_(shape), slots_(nr_slots), deadline_(settings.deadline_ms),
+	      wake_deadline_(settings.wake_deadline_ms)
 	{
 	}
 
@@ -79,12 +80,12 @@ public:
 private:
 	std::vector<cxl_kv_range> ranges(uint32_t slot, uint32_t first, uint32_t nr) const;
 	template <typename Call> int until_room(const char *what, uint32_t slot, Call call);
-	template <typename Call> int until_admitted(Call call);
+	template <typename Call> int until_admitted(std::chrono::milliseconds deadline, Call call);
 	bool hinted(int rc);
 
 	KvShape shape_;
 	std::vector<Slot> slots_;
-	std::chrono::milliseconds deadline_;
+	std::chrono::milliseconds deadline_, wake_deadline_;
 	std::unique_ptr<cxl_kv, CloseKv> kv_; /* closing it destroys the arena */
 	cxl_kv_arena *arena_ = nullptr;
 	KvStats stats_;
@@ -141,14 +142,17 @@ template <typename Call> int ArenaMemory::until_room(const char *what, uint32_t 
 	}
 }
 
-/* Asks again when the manager said to, while the deadline lasts. */
-template <typename Call> int ArenaMemory::until_admitted(Call call)
+/* Asks again when the manager said to, while the deadline lasts; the call gets what is left. */
+template <typename Call>
+int ArenaMemory::until_admitted(std::chrono::milliseconds deadline, Call call)
 {
-	const auto end = Clock::now() + deadline_;
+	const auto end = Clock::now() + deadline;
 
 	for (;;) {
+		const auto left =
+			std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
 		uint32_t retry_ms = 0;
-		int rc = call(&retry_ms);
+		int rc = call(static_cast<uint32_t>(std::max<int64_t>(left.count(), 1)), &retry_ms);
 		if (rc != -EBUSY || !retry_ms || Clock::now() >= end)
 			return rc;
 		std::this_thread::sleep_for(std::chrono::milliseconds(retry_ms));
@@ -157,8 +161,9 @@ template <typename Call> int ArenaMemory::until_admitted(Call call)
 
 Result<> ArenaMemory::open_slot(uint32_t slot)
 {
-	int rc = until_admitted(
-		[&](uint32_t *retry_ms) { return cxl_kv_session_open(arena_, slot, retry_ms); });
+	int rc = until_admitted(deadline_, [&](uint32_t, uint32_t *retry_ms) {
+		return cxl_kv_session_open(arena_, slot, retry_ms);
+	});
 	if (rc < 0)
 		return kv_error(rc, fmt::format("open session {}", slot));
 	slots_[slot] = {};
@@ -251,9 +256,10 @@ Result<> ArenaMemory::park(uint32_t slot)
 
 Result<> ArenaMemory::wake(uint32_t slot)
 {
-	/* EIO and EBUSY come again from lease, which deals with them. */
-	int rc = cxl_kv_session_wake(arena_, slot, 0, nullptr);
-	if (rc < 0 && rc != -EIO && rc != -EBUSY)
+	int rc = until_admitted(wake_deadline_, [&](uint32_t left_ms, uint32_t *retry_ms) {
+		return cxl_kv_session_wake(arena_, slot, left_ms, retry_ms);
+	});
+	if (rc < 0)
 		return kv_error(rc, fmt::format("wake session {}", slot));
 	return ok();
 }
@@ -297,7 +303,7 @@ Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32
 	geometry.tokens_per_slot = shape.max_tokens;
 	geometry.block_bytes = bytes;
 
-	auto memory = std::make_unique<ArenaMemory>(shape, nr_slots, settings.deadline_ms);
+	auto memory = std::make_unique<ArenaMemory>(shape, nr_slots, settings);
 	if (Result<> r = memory->connect(settings, shape.type); !r)
 		return r.error();
 	if (Result<> r = memory->create(geometry); !r)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "engine/conversation.h"
 #include "base/log.h"
+#include "engine/hash.h"
 
-#include <bit>
 #include <chrono>
 #include <fmt/format.h>
 
@@ -19,25 +19,12 @@ uint64_t now_ns()
 				     std::chrono::nanoseconds(1));
 }
 
-/* To tell blocks apart, not against an adversary; not the daemon's CRC32C, on purpose. */
-uint64_t hash(const std::byte *data, size_t bytes)
-{
-	uint64_t h = bytes;
-
-	for (size_t i = 0; i + 8 <= bytes; i += 8) {
-		uint64_t word;
-		memcpy(&word, data + i, 8);
-		h = std::rotl((h ^ word) * 0x9E3779B97F4A7C15, 29);
-	}
-	return h ^ h >> 32;
-}
-
 } // namespace
 
 Conversation::Conversation(uint32_t slot, const KvShape &shape, Decoder &decoder, KvMemory &memory,
-			   Counters &counters, uint32_t score_every, bool decide)
+			   Counters &counters, const ConversationOptions &options)
     : slot_(slot), shape_(shape), decoder_(decoder), memory_(memory), counters_(counters),
-      score_every_(score_every), decide_(decide)
+      options_(options)
 {
 }
 
@@ -66,7 +53,7 @@ Result<> Conversation::wake()
 		open_ = true;
 		return ok();
 	}
-	if (decide_ && counters_.nr_prefilled) {
+	if (options_.decide && counters_.nr_prefilled) {
 		const double rate = static_cast<double>(counters_.nr_prefilled) * 1e9 /
 				    static_cast<double>(counters_.prefill_ns);
 		if (!memory_.worth_fetching(slot_, nr_computed_, rate)) {
@@ -75,7 +62,13 @@ Result<> Conversation::wake()
 		}
 	}
 	woken_at_ns_ = now_ns();
-	return memory_.wake(slot_);
+	Result<> woken = memory_.wake(slot_);
+	if (woken || (woken.error().code != EBUSY && woken.error().code != EIO))
+		return woken;
+	woken_at_ns_ = 0;
+	(woken.error().code == EIO ? counters_.nr_recomputed : counters_.nr_late)++;
+	log_debug("{}: computing {} tokens again", woken.error().what, nr_computed_);
+	return start_over();
 }
 
 /* The slot is empty, and compute() begins at the first token. */
@@ -93,6 +86,8 @@ Result<> Conversation::step(std::span<const uint8_t> tokens)
 	if (Result<> r = lease(); !r)
 		return r;
 	compute();
+	if (options_.prefixes && nr_steps_ == 1)
+		options_.prefixes->store(tokens_, memory_.address(slot_));
 	return memory_.unlease(slot_);
 }
 
@@ -115,8 +110,12 @@ Result<> Conversation::lease()
 
 void Conversation::compute()
 {
+	if (options_.prefixes && !nr_computed_) {
+		nr_computed_ = options_.prefixes->load(tokens_, memory_.address(slot_));
+		counters_.nr_reused += nr_computed_;
+	}
 	const auto fresh = std::span(tokens_).subspan(nr_computed_);
-	const bool scored = nr_steps_++ % score_every_ == 0;
+	const bool scored = nr_steps_++ % options_.score_every == 0;
 	const uint64_t start = now_ns();
 
 	decoder_.forward(fresh, nr_computed_, memory_.address(slot_), scored ? &masses_ : nullptr);

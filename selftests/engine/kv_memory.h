@@ -93,7 +93,7 @@ public:
 	virtual void set_position(uint32_t slot, uint32_t tokens) = 0;
 
 	virtual Result<> park(uint32_t slot) = 0;
-	/* Ask for the slot's blocks; does not wait, the next lease() does. */
+	/* The slot's blocks are back. EIO: some are lost, EBUSY: not back within the deadline. */
 	virtual Result<> wake(uint32_t slot) = 0;
 
 	/* The slot's blocks come back sooner than its tokens are computed at that rate. */
@@ -106,8 +106,9 @@ public:
 std::unique_ptr<KvMemory> make_plain_memory(const KvShape &shape, uint32_t nr_slots);
 
 struct ArenaSettings {
-	std::string socket;           /* empty: the library's default */
-	uint32_t deadline_ms = 30000; /* how long make and lease wait for room */
+	std::string socket;               /* empty: the library's default */
+	uint32_t deadline_ms = 30000;     /* how long make and lease wait for room */
+	uint32_t wake_deadline_ms = 5000; /* how long a wake may take */
 	cxl_kv_cold_format cold_format = CXL_KV_COLD_DEFAULT;
 };
 Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32_t nr_slots,

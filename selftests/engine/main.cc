@@ -170,6 +170,9 @@ void add_run_options(CLI::App *app, Arguments *args)
 			"int8, int4")
 		->transform(CLI::CheckedTransformer(formats));
 	app->add_option("--deadline-ms", r.arena_settings.deadline_ms, "longest wait for room");
+	app->add_option("--wake-deadline-ms", r.arena_settings.wake_deadline_ms,
+			"what a conversation's KV is waited for before it is computed again")
+		->capture_default_str();
 	app->add_option("--conversations", r.workload.conversations)->capture_default_str();
 	app->add_option("--rounds", r.workload.rounds, "turns of each conversation")
 		->capture_default_str();
@@ -182,11 +185,22 @@ void add_run_options(CLI::App *app, Arguments *args)
 	app->add_option("--score-every", r.score_every,
 			"steps from one report of attention to the next")
 		->capture_default_str();
-	app->add_option(
+	app->add_option("--prompts", r.workload.prompts,
+			"texts that conversations share the beginning of")
+		->capture_default_str();
+	app->add_option("--prompt-tokens", r.workload.prompt_tokens, "of each")
+		->capture_default_str();
+	auto *gaps = app->add_option(
 		"--gaps", r.gaps_file,
 		"turns come after gaps like those in this file (selftests/engine/gaps.txt)");
+	app->add_option("--replay", r.replay_file,
+			"turns come as in this trace (agentic.txt, or .xz), one session a "
+			"conversation")
+		->excludes(gaps);
 	app->add_option("--gap-scale", r.gap_scale, "of a real gap")->capture_default_str();
 	app->add_flag("--decide", r.decide, "compute again what comes back more slowly");
+	app->add_flag("--reuse", r.reuse,
+		      "share what conversations that begin alike have computed");
 	app->add_option("--output", args->output, "file for tokens and KV hashes, see compare");
 	app->add_flag("-j,--json", args->json, "summary as one line of JSON");
 	add_kv_type(app, args);

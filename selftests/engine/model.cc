@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "engine/model.h"
+#include "engine/hash.h"
 
 #include <bit>
 #include <fmt/format.h>
@@ -135,6 +136,7 @@ Result<Model> Model::load(const std::string &path)
 	for (uint32_t i = 0; i < m.shape.layers; i++)
 		m.layers.push_back(take_layer(w, m.shape));
 	m.final_norm = w.vector(m.shape.dim);
+	m.weights_hash = hash(all.data(), all.size() * sizeof(float));
 	return m;
 }
 

@@ -37,6 +37,7 @@ struct Model {
 	Matrix unembed;               /* the same values: the embedding is tied */
 	std::vector<Layer> layers;
 	std::vector<float> final_norm;
+	uint64_t weights_hash = 0;
 
 	static Result<Model> load(const std::string &path);
 };

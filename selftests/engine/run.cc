@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "engine/run.h"
+#include "engine/replay.h"
 
 #include <algorithm>
 #include <chrono>
@@ -34,6 +35,14 @@ double hit_share(const KvStats &kv)
 	return kv.nr_leased_blocks
 		       ? static_cast<double>(kv.nr_hits) / static_cast<double>(kv.nr_leased_blocks)
 		       : 0;
+}
+
+/* Of the tokens that had to be computed or had from others. */
+double reuse_share(const Counters &c)
+{
+	const uint64_t all = c.nr_reused + c.nr_prefilled;
+
+	return all ? static_cast<double>(c.nr_reused) / static_cast<double>(all) : 0;
 }
 
 /* Nearest rank; 0 of nothing. */
@@ -118,6 +127,37 @@ Result<> serve_after_gaps(Schedule schedule, const Serve &serve)
 	return ok();
 }
 
+Result<Pace> pace_of(const RunOptions &options)
+{
+	if (!options.replay_file.empty())
+		return read_pace(options.workload, options.replay_file);
+	if (options.gaps_file.empty())
+		return even_pace(options.workload);
+	Result<Gaps> gaps = Gaps::read(options.gaps_file);
+	if (!gaps)
+		return gaps.error();
+	return drawn_pace(options.workload, *gaps);
+}
+
+Result<std::unique_ptr<PrefixStore>> make_prefixes(const RunOptions &options, const Model &model,
+						   const KvShape &shape)
+{
+	if (!options.reuse)
+		return std::unique_ptr<PrefixStore>();
+	return open_prefix_store(model, shape, options.arena_settings.socket);
+}
+
+/* What the user says in a turn. */
+std::vector<uint8_t> said_in(const Turn &turn, const Text &text)
+{
+	const auto prompt = std::span(text).subspan(turn.prompt_offset, turn.prompt_bytes),
+		   own = std::span(text).subspan(turn.text_offset, turn.text_bytes);
+	std::vector<uint8_t> said(prompt.begin(), prompt.end());
+
+	said.insert(said.end(), own.begin(), own.end());
+	return said;
+}
+
 } // namespace
 
 Result<RunResult> run(const RunOptions &options, const Model &model, const Text &text)
@@ -125,16 +165,14 @@ Result<RunResult> run(const RunOptions &options, const Model &model, const Text 
 	const uint32_t per_block = options.tokens_per_block;
 	if (!per_block || !options.score_every)
 		return error(EINVAL, "--tokens-per-block and --score-every begin at 1");
-	Result<std::vector<Turn>> turns = plan_turns(options.workload, text.size());
+	if (options.reuse && !options.arena)
+		return error(EINVAL, "--reuse needs --memory arena");
+	Result<Pace> pace = pace_of(options);
+	if (!pace)
+		return pace.error();
+	Result<std::vector<Turn>> turns = plan_turns(options.workload, text.size(), *pace);
 	if (!turns)
 		return turns.error();
-	std::optional<Gaps> gaps;
-	if (!options.gaps_file.empty()) {
-		auto read = Gaps::read(options.gaps_file);
-		if (!read)
-			return read.error();
-		gaps = *read;
-	}
 	Result<KvShape> shape =
 		KvShape::create(model.shape, per_block, options.workload.context, options.kv_type);
 	if (!shape)
@@ -142,30 +180,34 @@ Result<RunResult> run(const RunOptions &options, const Model &model, const Text 
 	Result<std::unique_ptr<KvMemory>> memory = make_memory(options, *shape);
 	if (!memory)
 		return memory.error();
+	Result<std::unique_ptr<PrefixStore>> prefixes = make_prefixes(options, model, *shape);
+	if (!prefixes)
+		return prefixes.error();
 
 	RunResult result;
 	Decoder decoder(model, *shape);
 	std::deque<Conversation> conversations;
 	for (uint32_t c = 0; c < options.workload.conversations; c++)
-		conversations.emplace_back(c, *shape, decoder, **memory, result.counters,
-					   options.score_every, options.decide);
+		conversations.emplace_back(
+			c, *shape, decoder, **memory, result.counters,
+			ConversationOptions{options.score_every, options.decide, prefixes->get()});
 
 	const auto start = Clock::now();
 	const uint64_t faults = page_faults();
 	Progress progress(turns->size());
 	size_t nr_served = 0;
 	auto serve = [&](const Turn &t) -> Result<> {
-		auto said = std::span(text).subspan(t.text_offset, t.text_bytes);
 		nr_served++;
-		if (Result<> r = conversations[t.conversation].turn(said, t.reply); !r)
+		if (Result<> r = conversations[t.conversation].turn(said_in(t, text), t.reply); !r)
 			return r.error().in(fmt::format("turn {} of {}", nr_served, turns->size()));
 		progress.show(nr_served, result.counters, (*memory)->stats());
 		return ok();
 	};
+	const bool waits = !options.gaps_file.empty() || !options.replay_file.empty();
 	Result<> served =
-		gaps ? serve_after_gaps(
-			       Schedule(*turns, options.workload, *gaps, options.gap_scale), serve)
-		     : serve_in_turn(*turns, serve);
+		waits ? serve_after_gaps(Schedule(*turns, options.workload, options.gap_scale),
+					 serve)
+		      : serve_in_turn(*turns, serve);
 	if (!served)
 		return served.error();
 	if (Result<> r = record_all(conversations, &result); !r)
@@ -173,6 +215,8 @@ Result<RunResult> run(const RunOptions &options, const Model &model, const Text 
 	result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 	result.nr_page_faults = page_faults() - faults;
 	result.kv = (*memory)->stats();
+	if (*prefixes)
+		result.prefixes = (*prefixes)->stats();
 	for (const Record &r : result.records)
 		result.kv_blocks += r.kv.size();
 	result.kv_bytes = result.kv_blocks * shape->block_bytes();
@@ -200,7 +244,14 @@ std::string summary_json(const RunResult &r)
 	j["hit_share"] = hit_share(r.kv);
 	j["hints_dropped"] = r.kv.nr_hints_dropped;
 	j["recomputed"] = c.nr_recomputed;
+	j["late"] = c.nr_late;
 	j["chose_to_recompute"] = c.nr_chosen;
+	j["tokens_reused"] = c.nr_reused;
+	j["reuse_share"] = reuse_share(c);
+	j["prefix_lookups"] = r.prefixes.nr_lookups;
+	j["prefixes_found"] = r.prefixes.nr_found;
+	j["prefix_blocks_stored"] = r.prefixes.nr_stored;
+	j["prefix_blocks_failed"] = r.prefixes.nr_failed;
 	j["page_faults"] = r.nr_page_faults;
 	j["wakes"] = c.wake_ns.size();
 	j["wake_p50_ms"] = percentile_ms(c.wake_ns, 0.5);
@@ -220,13 +271,19 @@ std::string summary_text(const RunResult &r)
 		c.nr_decoded, per_second(c.nr_decoded, c.decode_ns), r.seconds, r.kv_blocks,
 		static_cast<double>(r.kv_bytes) / 1e6, r.nr_page_faults);
 	if (r.kv.nr_leases)
-		text += fmt::format("\n{} leases of {} blocks, hit share {:.4f}, recomputed {}, {} "
-				    "hints dropped\n"
-				    "wake to leased: p50 {:.2f} ms, p99 {:.2f} ms ({} wakes)",
+		text += fmt::format("\n{} leases of {} blocks, hit share {:.4f}, {} hints dropped\n"
+				    "wake to leased: p50 {:.2f} ms, p99 {:.2f} ms ({} wakes)\n"
+				    "recomputed: {} lost, {} late, {} sooner than fetched",
 				    r.kv.nr_leases, r.kv.nr_leased_blocks, hit_share(r.kv),
-				    c.nr_recomputed, r.kv.nr_hints_dropped,
-				    percentile_ms(c.wake_ns, 0.5), percentile_ms(c.wake_ns, 0.99),
-				    c.wake_ns.size());
+				    r.kv.nr_hints_dropped, percentile_ms(c.wake_ns, 0.5),
+				    percentile_ms(c.wake_ns, 0.99), c.wake_ns.size(),
+				    c.nr_recomputed, c.nr_late, c.nr_chosen);
+	if (r.prefixes.nr_lookups)
+		text += fmt::format(
+			"\nreused {} tokens that others computed ({:.1f} % of the prefill); {} of "
+			"{} beginnings found, {} blocks stored, {} failed",
+			c.nr_reused, 100 * reuse_share(c), r.prefixes.nr_found,
+			r.prefixes.nr_lookups, r.prefixes.nr_stored, r.prefixes.nr_failed);
 	return text;
 }
 

@@ -20,15 +20,18 @@ struct RunOptions {
 	KvType kv_type = KvType::F16;
 	uint32_t tokens_per_block = 64;
 	uint32_t score_every = 8; /* steps */
-	std::string gaps_file;    /* turns come after gaps like those; empty: one after the other */
+	std::string gaps_file;    /* turns come after gaps like those */
+	std::string replay_file;  /* turns come as in this trace; neither: one after the other */
 	double gap_scale = 0.001; /* of a real gap */
 	bool decide = false; /* a conversation that is computed sooner than fetched is computed */
+	bool reuse = false;  /* of what conversations that begin alike have computed; needs arena */
 };
 
 struct RunResult {
 	std::vector<Record> records; /* one a conversation */
 	Counters counters;
 	KvStats kv;
+	PrefixStats prefixes;
 	uint64_t kv_blocks = 0, kv_bytes = 0; /* that the conversations hold at the end */
 	uint64_t nr_page_faults = 0;          /* of this process, minor and major */
 	double seconds = 0;

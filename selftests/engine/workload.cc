@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
+#include <random>
 #include <utility>
 
 namespace cxlkv::engine {
@@ -28,15 +29,39 @@ std::string check(const WorkloadOptions &o, size_t text_size)
 		return fmt::format(
 			"{} rounds of more than {} tokens do not fit half a context of {}",
 			o.rounds, o.reply, o.context);
-	if (text_size < o.context)
-		return fmt::format("the text has {} bytes, less than a context of {}", text_size,
-				   o.context);
+	if (text_size < o.context || text_size / std::max(o.prompts, 1u) < o.prompt_tokens)
+		return fmt::format("the text has {} bytes, less than a context of {} or {} prompts "
+				   "of {} need",
+				   text_size, o.context, o.prompts, o.prompt_tokens);
 	return {};
+}
+
+/* Text and reply of a turn of a conversation that is to reach length tokens. */
+Turn plan_turn(const WorkloadOptions &o, uint32_t conversation, uint32_t length, const Beat &beat)
+{
+	const uint32_t divided = length - o.rounds * (o.reply + 1);
+	Turn turn;
+
+	turn.conversation = conversation;
+	turn.text_bytes = 1 + static_cast<uint32_t>(beat.share * divided);
+	turn.reply = o.reply;
+	turn.gap_ms = beat.gap_ms;
+	return turn;
+}
+
+/* The beginning of its text is that of the others with the same prompt. */
+void share_prompt(const WorkloadOptions &o, Turn *turn)
+{
+	if (!o.prompts)
+		return;
+	turn->prompt_offset = size_t{turn->conversation % o.prompts} * o.prompt_tokens;
+	turn->prompt_bytes = std::min(o.prompt_tokens, turn->text_bytes - 1);
+	turn->text_bytes -= turn->prompt_bytes;
 }
 
 } // namespace
 
-Result<std::vector<Turn>> plan_turns(const WorkloadOptions &o, size_t text_size)
+Result<std::vector<Turn>> plan_turns(const WorkloadOptions &o, size_t text_size, const Pace &pace)
 {
 	if (std::string what = check(o, text_size); !what.empty())
 		return error(EINVAL, what);
@@ -54,12 +79,19 @@ Result<std::vector<Turn>> plan_turns(const WorkloadOptions &o, size_t text_size)
 		for (uint32_t i = o.conversations - 1; i > 0; i--)
 			std::swap(order[i], order[below(random, i + 1)]);
 		for (uint32_t c : order) {
-			const uint32_t share = length[c] / o.rounds;
-			const uint32_t text = share - o.reply;
-			turns.push_back({c, below(random, text_size - text + 1), text, o.reply});
+			Turn turn = plan_turn(o, c, length[c], pace[c][round]);
+			if (!round)
+				share_prompt(o, &turn);
+			turn.text_offset = below(random, text_size - turn.text_bytes + 1);
+			turns.push_back(turn);
 		}
 	}
 	return turns;
+}
+
+Pace even_pace(const WorkloadOptions &o)
+{
+	return Pace(o.conversations, std::vector<Beat>(o.rounds, {1.0 / o.rounds, 0}));
 }
 
 Result<Gaps> Gaps::read(const std::string &file)
@@ -92,24 +124,28 @@ double Gaps::ms(double u) const
 	return std::lerp(quantiles_[below], quantiles_[below + 1], at - static_cast<double>(below));
 }
 
-Schedule::Schedule(const std::vector<Turn> &turns, const WorkloadOptions &options, const Gaps &gaps,
-		   double scale)
-    : turns_(options.conversations), gaps_(gaps), scale_(scale), random_(options.seed)
+Pace drawn_pace(const WorkloadOptions &o, const Gaps &gaps)
+{
+	/* The last percent are nights and weekends: nobody waits for those. */
+	constexpr double waited_for = 0.99;
+	std::mt19937_64 random(o.seed);
+	Pace pace = even_pace(o);
+
+	for (std::vector<Beat> &beats : pace)
+		for (Beat &beat : beats)
+			beat.gap_ms = gaps.ms(waited_for * static_cast<double>(random() >> 11) /
+					      9007199254740992.0);
+	return pace;
+}
+
+Schedule::Schedule(const std::vector<Turn> &turns, const WorkloadOptions &options, double scale)
+    : turns_(options.conversations), scale_(scale)
 {
 	for (const Turn &turn : turns)
 		turns_[turn.conversation].push_back(turn);
 	for (uint32_t c = 0; c < options.conversations; c++)
 		if (!turns_[c].empty())
-			due_.emplace(gap_ms(), c);
-}
-
-/* The last percent are nights and weekends: nobody waits for those. */
-double Schedule::gap_ms()
-{
-	constexpr double waited_for = 0.99;
-	const double u = static_cast<double>(random_() >> 11) / 9007199254740992.0;
-
-	return gaps_.ms(u * waited_for) * scale_;
+			due_.emplace(turns_[c].front().gap_ms * scale_, c);
 }
 
 Turn Schedule::take()
@@ -124,8 +160,10 @@ Turn Schedule::take()
 
 void Schedule::ended(const Turn &turn, double now_ms)
 {
-	if (!turns_[turn.conversation].empty())
-		due_.emplace(now_ms + gap_ms(), turn.conversation);
+	const std::deque<Turn> &left = turns_[turn.conversation];
+
+	if (!left.empty())
+		due_.emplace(now_ms + left.front().gap_ms * scale_, turn.conversation);
 }
 
 } // namespace cxlkv::engine

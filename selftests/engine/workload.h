@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -22,19 +21,38 @@ struct WorkloadOptions {
 	uint32_t rounds = 4;     /* turns of each conversation */
 	uint32_t context = 2048; /* tokens; conversations end between half of it and all of it */
 	uint32_t reply = 64;     /* tokens decoded in a turn */
+	uint32_t prompts = 0;    /* texts that conversations share the beginning of; 0: nothing */
+	uint32_t prompt_tokens = 128; /* of each */
 	uint64_t seed = 1;
 };
 
 struct Turn {
 	uint32_t conversation = 0;
-	size_t text_offset = 0; /* of the user's text */
+	uint32_t prompt_bytes = 0; /* said first: the start of a shared text */
+	size_t prompt_offset = 0;
+	size_t text_offset = 0; /* of the user's own text */
 	uint32_t text_bytes = 0;
 	uint32_t reply = 0;
+	double gap_ms = 0; /* since the conversation's turn before */
 };
 
-/* Turns in the order they are served; every round has its own order. EINVAL where they do not fit.
+/* Of one conversation and turn: what part of its text is said, and after how long. */
+struct Beat {
+	double share = 0;
+	double gap_ms = 0;
+};
+/* [conversation][turn]; shares of a conversation add up to one. */
+using Pace = std::vector<std::vector<Beat>>;
+
+/*
+ * Turns in the order they are served where nobody waits; every round has its own
+ * order. EINVAL where they do not fit.
  */
-Result<std::vector<Turn>> plan_turns(const WorkloadOptions &options, size_t text_size);
+Result<std::vector<Turn>> plan_turns(const WorkloadOptions &options, size_t text_size,
+				     const Pace &pace);
+
+/* All turns are alike and follow at once. */
+Pace even_pace(const WorkloadOptions &options);
 
 /* How long people let pass from one turn to the next: quantiles of real gaps (gaps.txt). */
 class Gaps {
@@ -48,14 +66,16 @@ private:
 	std::vector<double> quantiles_;
 };
 
+/* Likewise, after gaps that are drawn from those. */
+Pace drawn_pace(const WorkloadOptions &options, const Gaps &gaps);
+
 /*
  * The turns of each conversation in order, each a gap after the last one's end.
  * Who is due first is next; time is given in ms, and gaps are compressed by scale.
  */
 class Schedule {
 public:
-	Schedule(const std::vector<Turn> &turns, const WorkloadOptions &options, const Gaps &gaps,
-		 double scale);
+	Schedule(const std::vector<Turn> &turns, const WorkloadOptions &options, double scale);
 
 	[[nodiscard]] bool empty() const { return due_.empty(); }
 	[[nodiscard]] double due_ms() const { return due_.begin()->first; }
@@ -64,13 +84,9 @@ public:
 	void ended(const Turn &turn, double now_ms);
 
 private:
-	double gap_ms();
-
 	std::vector<std::deque<Turn>> turns_; /* by conversation */
 	std::multimap<double, uint32_t> due_; /* to conversation */
-	const Gaps gaps_;
 	const double scale_;
-	std::mt19937_64 random_;
 };
 
 } // namespace cxlkv::engine

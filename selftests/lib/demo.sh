@@ -6,7 +6,8 @@
 # manages, with a line a second about them; tokens and KV bytes are compared.
 #
 #   reference_run ENGINE-OPTION...   the run in plain memory; $kv_bytes afterwards
-#   tiered_run KEY=VALUE...          the same on an arena, the daemon with these keys
+#   tiered_run KEY=VALUE...          the same on an arena, the daemon with these keys,
+#                                    the engine also with $tiered_options
 #   show_summary, verdict            what happened, and whether it may have
 
 die() {
@@ -55,9 +56,10 @@ reference_run() {
 	kv_bytes=$(jq .kv_bytes "$disk/plain.json")
 }
 
+tiered_options=()
 tiered_run() {
 	start_daemon "$@" || exit 1
-	engine --memory arena --output "$disk/tiered" >"$disk/tiered.json" 2>"$disk/engine.log" &
+	engine --memory arena "${tiered_options[@]}" --output "$disk/tiered" >"$disk/tiered.json" 2>"$disk/engine.log" &
 	client=$!
 	show_head
 	while sleep 1 && kill -0 "$client" 2>/dev/null && kill -0 "$daemon" 2>/dev/null; do

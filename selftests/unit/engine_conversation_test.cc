@@ -39,7 +39,7 @@ public:
 		return inner_->address(slot);
 	}
 	void report(uint32_t, const Masses &) override { nr_reports_++; }
-	bool worth_fetching(uint32_t, uint32_t, double) override { return true; }
+	bool worth_fetching(uint32_t, uint32_t, double) override { return worth_fetching_; }
 	void set_position(uint32_t, uint32_t tokens) override { position_ = tokens; }
 	Result<> park(uint32_t) override
 	{
@@ -49,18 +49,67 @@ public:
 	}
 	Result<> wake(uint32_t) override
 	{
-		nr_wakes_++;
+		if (nr_wakes_++ < nr_failing_wakes_)
+			return error(wake_code_, "as the test asked");
 		return ok();
 	}
 	[[nodiscard]] const KvStats &stats() const override { return inner_->stats(); }
 
 	uint64_t nr_reports_ = 0, nr_parks_ = 0, nr_wakes_ = 0;
 	uint32_t position_ = 0;
+	/* The first wakes fail like this. */
+	uint64_t nr_failing_wakes_ = 0;
+	int wake_code_ = 0;
+	bool worth_fetching_ = true;
 
 private:
 	std::unique_ptr<KvMemory> inner_;
 	uint64_t nr_leases_ = 0, fail_at_, nr_fails_;
 	int code_, nr_held_ = 0;
+};
+
+/* Keeps one beginning in the clear, whole blocks of every head; tells how often it was asked. */
+class OnePrefix : public PrefixStore {
+public:
+	explicit OnePrefix(const KvShape &shape) : shape_(shape) {}
+
+	uint32_t load(std::span<const uint8_t> tokens, std::byte *kv) override
+	{
+		nr_loads_++;
+		const size_t nr = shape_.tokens_per_block *
+				  std::min(tokens_.size() / shape_.tokens_per_block,
+					   (tokens.size() - 1) / shape_.tokens_per_block);
+		if (!nr || !std::equal(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(nr),
+				       tokens_.begin()))
+			return 0;
+		copy(nr, kv_.data(), kv);
+		return static_cast<uint32_t>(nr);
+	}
+	void store(std::span<const uint8_t> tokens, const std::byte *kv) override
+	{
+		nr_stores_++;
+		tokens_.assign(tokens.begin(), tokens.end());
+		kv_.resize(shape_.slot_bytes());
+		copy(tokens.size() / shape_.tokens_per_block * shape_.tokens_per_block, kv,
+		     kv_.data());
+	}
+	[[nodiscard]] const PrefixStats &stats() const override { return stats_; }
+
+	uint64_t nr_loads_ = 0, nr_stores_ = 0;
+
+private:
+	void copy(size_t tokens, const std::byte *from, std::byte *to) const
+	{
+		for (uint32_t head = 0; head < shape_.heads; head++)
+			for (uint32_t b = 0; b < tokens / shape_.tokens_per_block; b++)
+				memcpy(to + shape_.block_offset(head, b),
+				       from + shape_.block_offset(head, b), shape_.block_bytes());
+	}
+
+	KvShape shape_;
+	std::vector<uint8_t> tokens_;
+	std::vector<std::byte> kv_;
+	PrefixStats stats_;
 };
 
 struct Outcome {
@@ -84,11 +133,12 @@ protected:
 	}
 
 	/* Two turns of 60 + 12 tokens. */
-	Outcome serve(KvMemory &memory)
+	Outcome serve(KvMemory &memory, ConversationOptions options = {})
 	{
 		Outcome o;
 		Decoder decoder(model_, shape_);
-		Conversation conversation(0, shape_, decoder, memory, o.counters, 4);
+		options.score_every = 4;
+		Conversation conversation(0, shape_, decoder, memory, o.counters, options);
 
 		for (size_t turn = 0; turn < 2 && o.served; turn++)
 			o.served = conversation.turn(std::span(text_).subspan(turn * 60, 60), 12);
@@ -141,6 +191,57 @@ TEST_F(ConversationOn, LostBlocksAreComputedAgainWithTheSameResult)
 	}
 }
 
+TEST_F(ConversationOn, ComputesAgainWhatIsNotBackInTimeOrLostOrNotWorthFetching)
+{
+	FailingMemory good(shape_, never, 0, 0);
+	const Outcome want = serve(good);
+
+	for (int code : {EBUSY, EIO, 0}) {
+		FailingMemory memory(shape_, never, 0, 0);
+		memory.nr_failing_wakes_ = code ? 1 : 0;
+		memory.wake_code_ = code;
+		memory.worth_fetching_ = code != 0;
+		Outcome o = serve(memory, {.decide = true});
+		ASSERT_TRUE(o.served) << o.served.error().what;
+		EXPECT_EQ(o.tokens, want.tokens) << code;
+		EXPECT_EQ(o.kv, want.kv) << code;
+		EXPECT_EQ(o.counters.nr_late, code == EBUSY ? 1u : 0u);
+		EXPECT_EQ(o.counters.nr_recomputed, code == EIO ? 1u : 0u);
+		EXPECT_EQ(o.counters.nr_chosen, code == 0 ? 2u : 0u); /* and for the digest */
+		EXPECT_EQ(o.counters.wake_ns.size(), code == 0 ? 0u : 1u);
+	}
+	FailingMemory memory(shape_, never, 0, 0);
+	memory.nr_failing_wakes_ = 1;
+	memory.wake_code_ = ENOTCONN;
+	EXPECT_EQ(serve(memory).served.error().code, ENOTCONN);
+}
+
+TEST_F(ConversationOn, BeginsWithWhatAnotherComputedWithTheSameResult)
+{
+	FailingMemory first(shape_, never, 0, 0), second(shape_, never, 0, 0);
+	OnePrefix prefixes(shape_);
+	const Outcome want = serve(first, {.prefixes = &prefixes});
+	EXPECT_EQ(want.counters.nr_reused, 0u);
+	Outcome o = serve(second, {.prefixes = &prefixes});
+
+	ASSERT_TRUE(o.served);
+	EXPECT_EQ(o.tokens, want.tokens);
+	EXPECT_EQ(o.kv, want.kv);
+	EXPECT_EQ(o.counters.nr_reused, 48u) << "three blocks of 16 of the 60 tokens";
+	EXPECT_EQ(o.counters.nr_prefilled, want.counters.nr_prefilled - 48);
+	EXPECT_EQ(prefixes.nr_stores_, 2u) << "first turns only";
+
+	/* What is lost begins with it too. */
+	FailingMemory third(shape_, never, 0, 0);
+	third.nr_failing_wakes_ = 1;
+	third.wake_code_ = EIO;
+	o = serve(third, {.prefixes = &prefixes});
+	ASSERT_TRUE(o.served);
+	EXPECT_EQ(o.tokens, want.tokens);
+	EXPECT_EQ(o.kv, want.kv);
+	EXPECT_EQ(o.counters.nr_reused, 96u);
+}
+
 TEST_F(ConversationOn, GivesUpWhenEveryCopyIsLost)
 {
 	FailingMemory memory(shape_, 15, never, EIO);
@@ -166,7 +267,7 @@ TEST_F(ConversationOn, ATurnThatOutgrowsTheSlotIsRefused)
 	FailingMemory memory(shape_, never, 0, 0);
 	Counters counters;
 	Decoder decoder(model_, shape_);
-	Conversation conversation(0, shape_, decoder, memory, counters, 1);
+	Conversation conversation(0, shape_, decoder, memory, counters, {});
 
 	Result<> r = conversation.turn(std::span(text_).first(250), 7);
 	ASSERT_FALSE(r);
