@@ -113,13 +113,12 @@ void PolicyThread::hint(Arena &arena, const cxl_kv_hint &hint)
 	const uint64_t now = now_ms();
 	std::lock_guard lock(policy_mutex_);
 
-	/* Blocks that were made before the hint came before it: a session is not parked, then
-	 * active again when the tick tells of its last block. */
+	/* Blocks that were made, and hints that were sent, before the hint came before it: a
+	 * session is not parked, then active again when the tick tells of its last block. */
 	apply_moves(now);
-	if (recorder_.active()) {
-		drain_hints(now);
+	drain_hints(now);
+	if (recorder_.active())
 		recorder_.hint(arena, hint, now);
-	}
 	policy_.hint(arena.options.number, hint, now);
 }
 

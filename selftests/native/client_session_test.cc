@@ -204,6 +204,22 @@ TEST_F(SessionTest, SilentSessionIsDroppedAndSaysSo)
 	ASSERT_NO_FATAL_FAILURE(fill(0, 2));
 }
 
+TEST_F(SessionTest, HintsFromBeforeItWasParkedDoNotMakeASessionActive)
+{
+	DaemonFixture::start(wide_geometry,
+			     {"HOT__LIMIT=4MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=200"});
+	fill(0, 1);
+	fill(1, 1);
+	for (uint32_t head = 0; head < nr_heads; head++)
+		EXPECT_EQ(cxl_kv_hint_score(arena_, 0, head, 0, 0.5f), 0);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+	/* Later ones do, and when these were seen the others were too. */
+	EXPECT_EQ(cxl_kv_hint_score(arena_, 1, 0, 0, 0.5f), 0);
+	ASSERT_TRUE(eventually([&] { return number_at(status(), "/sessions/active") > 0; }));
+	EXPECT_EQ(number_at(status(), "/sessions/active"), 1u);
+	EXPECT_EQ(number_at(status(), "/sessions/idle"), 1u);
+}
+
 TEST_F(SessionTest, TenantIsWhoItMayBe)
 {
 	ASSERT_NO_FATAL_FAILURE(start({"TENANT_RED__HOT=1MiB", "TENANT_BLUE__UIDS=[4242]"}));
