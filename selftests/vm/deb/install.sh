@@ -12,7 +12,8 @@ debs=${debs_next%+next}
 work=/tmp/kv-deb-test
 unit=/lib/systemd/system/cxl-kvd.service
 engine_user=(setpriv --reuid nobody --regid cxl-kv --clear-groups)
-workload=(--conversations 3 --rounds 3 --context 256 --reply 16)
+workload=(--conversations 3 --rounds 6 --context 256 --reply 16)
+gaps=(--gaps selftests/engine/gaps.txt --gap-scale 1) # so that it lasts beyond the upgrade
 
 status() { cxl-kv status -j | jq -e "$1"; }
 property() { systemctl show -P "$1" cxl-kvd; }
@@ -58,7 +59,7 @@ check "the watchdog is on" is "$(property WatchdogUSec)" 30s
 check "doctor finds nothing that does not work" cxl-kv doctor
 
 build/bin/kv-engine run "${workload[@]}" --memory plain --output $work/plain >/dev/null 2>&1
-"${engine_user[@]}" timeout 500 build/bin/kv-engine run "${workload[@]}" --memory arena --output $work/tiered \
+"${engine_user[@]}" timeout 500 build/bin/kv-engine run "${workload[@]}" "${gaps[@]}" --memory arena --output $work/tiered \
 	>/dev/null 2>$work/engine.log &
 engine=$!
 check "an unprivileged engine's blocks spill" within 200 status '.spill.spilled > 10'
