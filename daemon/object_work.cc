@@ -61,6 +61,9 @@ std::optional<int> ObjectThread::step(Work &work)
 {
 	if (work.item.op == CXL_KV_ITEM_CANCEL)
 		return cancel(work);
+	/* Closed while the item waited, and then replaced by another client. */
+	if (!spaces_.contains(work.item.ns))
+		return -ENOENT;
 	if (work.item.op == CXL_KV_ITEM_RESET)
 		return static_cast<int>(empty_space(work.item.ns));
 	if (work.item.op == CXL_KV_ITEM_QUOTA) {

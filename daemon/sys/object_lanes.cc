@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -52,18 +51,23 @@ Result<std::unique_ptr<ObjectLanes>> ObjectLanes::create(std::deque<Fd> files)
 				   F_SEAL_SHRINK, "rings");
 	    !good)
 		return good.error();
+	std::unique_ptr<ObjectLanes> lanes(new ObjectLanes);
 	for (size_t i = CXL_KV_DOORBELL_FILE; i < files.size(); i++)
-		if (!is_eventfd(files[i].get()) ||
-		    fcntl(files[i].get(), F_SETFL, O_RDWR | O_NONBLOCK))
+		if (!is_eventfd(files[i].get()))
 			return cxlkv::error(EINVAL, "rings: a file is not an eventfd");
+	for (size_t lane = 0; lane < CXL_KV_NR_LANES; lane++) {
+		auto event = EventSignal::create(files[CXL_KV_EVENTS_FILE + lane].get());
+		if (!event)
+			return event.error();
+		lanes->events_.push_back(std::move(*event));
+	}
 	void *at = mmap(nullptr, CXL_KV_LANES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 			files[CXL_KV_LANES_FILE].get(), 0);
 	if (at == MAP_FAILED)
 		return sys_error("map rings");
-	std::unique_ptr<ObjectLanes> lanes(new ObjectLanes);
 	lanes->mapping_ = Mapping(at, CXL_KV_LANES_BYTES);
 	lanes->lanes_ = static_cast<cxl_kv_lane *>(at);
-	lanes->files_ = std::move(files);
+	lanes->doorbell_ = std::move(files[CXL_KV_DOORBELL_FILE]);
 	return lanes;
 }
 
@@ -107,7 +111,7 @@ void ObjectLanes::notify()
 {
 	for (size_t lane = 0; lane < own_.size(); lane++)
 		if (std::exchange(own_[lane].news, false))
-			eventfd_write(files_[CXL_KV_EVENTS_FILE + lane].get(), 1);
+			events_[lane].signal();
 }
 
 Result<std::unique_ptr<ObjectBuffer>> ObjectBuffer::create(Fd file, uint64_t bytes)

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "sys/event_signal.h"
 
 #include <array>
 #include <cxl_kv_shared.h>
@@ -23,20 +24,21 @@ public:
 	static Result<std::unique_ptr<ObjectLanes>> create(std::deque<Fd> files);
 
 	/* Readable when there is something to take. */
-	[[nodiscard]] int doorbell() const { return files_[CXL_KV_DOORBELL_FILE].get(); }
+	[[nodiscard]] int doorbell() const { return doorbell_.get(); }
 	/* Whether there is something to take; costs no system call. */
 	[[nodiscard]] bool waiting() const;
 	/* Appends at most max items. False: the client's counter makes no sense. */
 	bool take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items);
 	/* False: there is no room, so the client had more items out than it may. */
 	bool complete(cxl_kv_lane_class lane, uint32_t id, int result);
-	/* Tells the client of what was completed since. */
+	/* Tells the client of what was completed since; never waits for it. */
 	void notify();
 
 private:
 	ObjectLanes() = default;
 
-	std::deque<Fd> files_;
+	Fd doorbell_;
+	std::vector<EventSignal> events_; /* one a lane */
 	Mapping mapping_;
 	cxl_kv_lane *lanes_ = nullptr;
 	struct Counters {

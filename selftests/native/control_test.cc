@@ -1,66 +1,19 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /* A real cxl-kvd and clients that mean no good: what they send must not end it, or cost others. */
 #include "base/fd.h"
+#include "lib/control_peer.h"
 #include "lib/daemon_process.h"
 
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 using namespace cxlkv;
 using nlohmann::json;
+using test::ControlPeer;
 
 namespace {
-
-constexpr int timeout_ms = 10000;
-
-class Peer {
-public:
-	explicit Peer(const std::string &path)
-	    : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))
-	{
-		sockaddr_un address{};
-
-		address.sun_family = AF_UNIX;
-		path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-		if (connect(fd_.get(), reinterpret_cast<sockaddr *>(&address), sizeof(address)))
-			ADD_FAILURE() << path << ": " << strerror(errno);
-	}
-
-	/* False: the daemon hung up, or takes no more. */
-	bool send(const std::string &text)
-	{
-		pollfd out{fd_.get(), POLLOUT, 0};
-
-		return poll(&out, 1, timeout_ms) == 1 &&
-		       ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-			       static_cast<ssize_t>(text.size());
-	}
-
-	/* The next answer; null where there is none. */
-	json answer()
-	{
-		std::string line;
-		pollfd in{fd_.get(), POLLIN, 0};
-
-		for (char c; poll(&in, 1, timeout_ms) == 1 && recv(fd_.get(), &c, 1, 0) == 1;) {
-			if (c == '\n')
-				return json::parse(line, nullptr, false);
-			line += c;
-		}
-		return nullptr;
-	}
-
-	json ask(const std::string &line) { return send(line + "\n") ? answer() : json(); }
-
-private:
-	Fd fd_;
-};
 
 class ControlTest : public ::testing::Test {
 protected:
@@ -74,7 +27,9 @@ protected:
 	/* Somebody else is still served. */
 	void expect_served()
 	{
-		EXPECT_EQ(Peer(daemon_.socket()).ask(R"({"op":"list","id":7})").value("id", 0), 7);
+		EXPECT_EQ(
+			ControlPeer(daemon_.socket()).ask(R"({"op":"list","id":7})").value("id", 0),
+			7);
 	}
 
 	DaemonProcess daemon_{{"HOT__LIMIT=4MiB", "COLD__SIZE=32MiB"}};
@@ -83,7 +38,7 @@ protected:
 TEST_F(ControlTest, TextCutWithinACharacterIsAnswered)
 {
 	/* The daemon shows 32 bytes of an unknown op: the last is the first half of a character. */
-	Peer peer(daemon_.socket());
+	ControlPeer peer(daemon_.socket());
 	json answer = peer.ask(R"({"op":")" + std::string(31, 'x') + R"(\u00e9"})");
 
 	ASSERT_TRUE(answer.is_object()) << "no answer, or one that is not JSON";
@@ -96,7 +51,7 @@ TEST_F(ControlTest, APeerThatReadsNothingTakesFewFiles)
 	if (!Fd(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC)))
 		GTEST_SKIP() << "answers carry no file without /dev/userfaultfd";
 	/* Each answer to hello carries a file, which stays open in the daemon until it is read. */
-	Peer peer(daemon_.socket());
+	ControlPeer peer(daemon_.socket());
 	std::string lines;
 	for (int i = 0; i < 1000; i++)
 		lines += "{\"op\":\"hello\"}\n";
