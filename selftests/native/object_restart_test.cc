@@ -52,10 +52,13 @@ protected:
 		daemon_.start();
 	}
 
-	[[nodiscard]] bool back() const
+	/* The new daemon has opened its store and serves the client: an index alone may still be
+	 * the old one's, and it listens before it opens the store. */
+	[[nodiscard]] bool back()
 	{
-		return eventually(
-			[&] { return client_->lookup(key(0)).found != uint32_t{CXL_KV_RETRY}; });
+		return stats().pool_bytes && eventually([&] {
+			       return client_->lookup(key(0)).found != uint32_t{CXL_KV_RETRY};
+		       });
 	}
 
 	cxl_kv_ns_stats stats()
