@@ -87,6 +87,7 @@ const Control::OpEntry Control::kOps[] = {
 	{"session", &Control::op_session},
 	{"wake", &Control::op_wake},
 	{"park", &Control::op_park},
+	{"health", &Control::op_health},
 	{"status", &Control::op_status},
 	{"decide", &Control::op_decide},
 	{"list", &Control::op_list},
@@ -102,6 +103,10 @@ const Control::OpEntry Control::kOps[] = {
 	{"namespace", &Control::op_namespace},
 	{"namespace_stats", &Control::op_namespace_stats},
 	{"namespace_close", &Control::op_namespace_close},
+	{"tier_open", &Control::op_tier_open},
+	{"tier_close", &Control::op_tier_close},
+	{"tier_stats", &Control::op_tier_stats},
+	{"advice", &Control::op_advice},
 };
 
 ControlSocket::Handler Control::handler()
@@ -294,6 +299,11 @@ void Control::op_drop(const Peer &peer, const json &in, Answer answer, Files &)
 void Control::op_status(const Peer &, const json &, Answer answer, Files &)
 {
 	answer.ok(status_());
+}
+
+void Control::op_health(const Peer &, const json &, Answer answer, Files &)
+{
+	answer.ok(status_()["health"]);
 }
 
 void Control::op_list(const Peer &, const json &, Answer answer, Files &)

@@ -52,7 +52,8 @@ public:
 	/* settings -> answer of `tune` (reload.h). */
 	using Tune = std::function<Result<nlohmann::json>(const nlohmann::json &settings)>;
 	void on_tune(Tune tune) { tune_ = std::move(tune); }
-	std::array<uint64_t, 4> nr_verdicts{}; /* of decide, by Verdict; the control thread's */
+	/* Answers of decide by tenant and Verdict; the control thread's. */
+	std::vector<std::array<uint64_t, 4>> nr_verdicts;
 	/* Begins to serve the arena that keyed objects lie in, once; see object_thread.h. */
 	void start_object_pool();
 	/* Answers wakes whose time is over; returns when the next one's is, at most max_ms. */
@@ -81,6 +82,7 @@ private:
 	void op_session(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_wake(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_park(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_health(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_status(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_decide(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_list(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
@@ -102,6 +104,12 @@ private:
 				Files &files);
 	void op_namespace_close(const Peer &peer, const nlohmann::json &in, Answer answer,
 				Files &files);
+
+	/* Tiers of the engines' own: control_advice.cc */
+	void op_tier_open(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_tier_close(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_tier_stats(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_advice(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 
 	std::shared_ptr<ArenaEntry> own_arena(const Peer &peer, const nlohmann::json &in,
 					      const Answer &answer);

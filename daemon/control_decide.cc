@@ -110,7 +110,7 @@ void Control::op_decide(const Peer &peer, const json &in, Answer answer, Files &
 	question.parts = {known.part(Bandwidths::WarmToHot, bytes.warm, 0),
 			  known.part(Bandwidths::FromCold, bytes.cold, queued)};
 	const Decision d = decide(question);
-	nr_verdicts[static_cast<size_t>(d.verdict)]++;
+	nr_verdicts[clients_[peer.connection].tenant][static_cast<size_t>(d.verdict)]++;
 	answer.ok({{"verdict", name_of(d.verdict)},
 		   {"split_tokens", std::to_string(static_cast<uint64_t>(d.split_tokens))},
 		   {"fetch_ns", ns_text(d.fetch_s)},

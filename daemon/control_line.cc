@@ -69,6 +69,16 @@ void Answer::send(const json &fields, int fd) const
 	socket->reply(connection, fields.dump(-1, ' ', false, json::error_handler_t::replace), fd);
 }
 
+std::function<void(const Result<> &)> answered(const Answer &answer)
+{
+	return [answer](const Result<> &result) {
+		if (result)
+			answer.ok();
+		else
+			answer.fail(result.error().code, result.error().what);
+	};
+}
+
 void Answer::outcome(const Outcome &o) const
 {
 	if (!o.error)

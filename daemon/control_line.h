@@ -10,6 +10,7 @@
 #include "sys/fault_server.h"
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -39,5 +40,8 @@ struct Answer {
 private:
 	void send(const nlohmann::json &fields, int fd = -1) const;
 };
+
+/* Answers ok, or with the error. */
+std::function<void(const Result<> &)> answered(const Answer &answer);
 
 } // namespace cxlkv

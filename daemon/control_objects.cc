@@ -78,16 +78,6 @@ std::string get_spec(const json &in, SpaceSpec *spec)
 	return "";
 }
 
-ObjectThread::Done answered(const Answer &answer)
-{
-	return [answer](const Result<> &result) {
-		if (result)
-			answer.ok();
-		else
-			answer.fail(result.error().code, result.error().what);
-	};
-}
-
 } // namespace
 
 void Control::start_object_pool()
@@ -114,9 +104,10 @@ void Control::start_object_pool()
 void Control::op_rings(const Peer &peer, const json &, Answer answer, Files &files)
 {
 	auto taken = std::make_shared<Files>(take_files(files, CXL_KV_NR_LANE_FILES));
+	const uint32_t tenant = clients_[peer.connection].tenant;
 
-	parts_.objects.post([this, peer, answer, taken] {
-		parts_.objects.add_lanes(peer.connection, peer.pid, std::move(*taken),
+	parts_.objects.post([this, peer, answer, tenant, taken] {
+		parts_.objects.add_lanes(peer.connection, peer.pid, tenant, std::move(*taken),
 					 answered(answer));
 	});
 }

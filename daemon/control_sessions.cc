@@ -45,7 +45,8 @@ struct Control::Wake {
 };
 
 Control::Control(const Parts &parts, const WakeGate &gate, std::function<json()> status)
-    : parts_(parts), status_(std::move(status)), gate_(gate)
+    : nr_verdicts(parts.tenants.table().size()), parts_(parts), status_(std::move(status)),
+      gate_(gate)
 {
 }
 

@@ -102,6 +102,7 @@ ObjectOptions object_options(const Options &options, const Tiers &tiers, const S
 	if (!options.objects.size_bytes)
 		out.nr_chunks =
 			std::max(out.nr_chunks, std::min<uint32_t>(saved.nr_chunks, max_chunks));
+	out.nr_tenants = tenants_of(options).table().size();
 	out.path = objects_path(options);
 	return out;
 }
@@ -273,6 +274,7 @@ Result<> run(Options options, const ConfigSource &source)
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
 			    **faults, mover, *sampler, placement, module.get(), recorder);
 	(*faults)->on_want_room([&] { policy.kick(); });
+	const Tenants tenants = tenants_of(options);
 	ObjectThread objects(object_options(options, *tiers, saved), **faults);
 	const bool recovered = objects.recover(std::exchange(saved, {}));
 	policy.on_moved([&](const Extent &extent) { objects.moved(extent); });
@@ -280,7 +282,6 @@ Result<> run(Options options, const ConfigSource &source)
 	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	const Tenants tenants = tenants_of(options);
 	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
 	const SessionOptions &sessions = options.policy.session;
 	Control control(

@@ -116,6 +116,8 @@ void ObjectThread::close_space(uint64_t connection, uint32_t number)
 
 	if (auto it = spaces.find(number); it != spaces.end())
 		spaces.erase(it);
+	if (!spaces.contains(number))
+		clients_[connection].tiers.erase(number);
 }
 
 } // namespace cxlkv

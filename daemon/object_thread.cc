@@ -33,7 +33,7 @@ bool fits_lane(cxl_kv_lane_class lane, uint8_t op)
 		return op == CXL_KV_ITEM_LOAD;
 	if (lane == CXL_KV_LANE_STORE)
 		return op == CXL_KV_ITEM_STORE;
-	return op >= CXL_KV_ITEM_RESERVE && op <= CXL_KV_ITEM_QUOTA;
+	return op >= CXL_KV_ITEM_RESERVE && op <= CXL_KV_ITEM_ADVICE_END;
 }
 
 bool has_deadline(uint8_t op)
@@ -48,6 +48,8 @@ ObjectThread::ObjectThread(const ObjectOptions &options, FaultServer &faults)
       posted_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options.nr_chunks, options.chunk_bytes), scratch_(options.chunk_bytes)
 {
+	counters_.tenants.resize(options.nr_tenants);
+	published_ = counters_;
 	if (!watch(posted_event_.get(), TAG_POSTED, EPOLLIN))
 		log_error("keyed objects: {}", strerror(errno));
 }
@@ -78,6 +80,7 @@ void ObjectThread::run()
 		take_posted();
 		run_ready();
 		expire();
+		give_advice();
 		notify_clients();
 		publish_stats();
 		save_sometimes();
@@ -128,7 +131,7 @@ bool ObjectThread::watch(int fd, uint64_t tag, uint32_t events)
 
 int ObjectThread::timeout_ms() const
 {
-	uint64_t at = UINT64_MAX;
+	uint64_t at = next_advice_ns_;
 
 	if (!ready_.empty())
 		return 0;
@@ -210,6 +213,20 @@ void ObjectThread::take_items(uint64_t connection)
 		log_warning("a client's rings make no sense; its objects are served no more");
 		return drop_client(connection);
 	}
+	count_lookups(it->second);
+}
+
+void ObjectThread::count_lookups(Client &client)
+{
+	const ObjectLanes::Lookups now = client.lanes->lookups();
+	ObjectStats::Tenant &tenant = counters_.tenants[client.tenant];
+	const ObjectLanes::Lookups before = std::exchange(client.lookups, now);
+
+	if (now.nr <= before.nr)
+		return;
+	tenant.nr_lookups += now.nr - before.nr;
+	if (now.nr_hits > before.nr_hits)
+		tenant.nr_hits += std::min(now.nr_hits - before.nr_hits, now.nr - before.nr);
 }
 
 bool ObjectThread::accept(uint64_t connection, Client &client, cxl_kv_lane_class lane,
@@ -276,7 +293,8 @@ void ObjectThread::notify_clients()
 
 /* ---- clients ---- */
 
-void ObjectThread::add_lanes(uint64_t connection, pid_t pid, std::deque<Fd> files, Done done)
+void ObjectThread::add_lanes(uint64_t connection, pid_t pid, uint32_t tenant, std::deque<Fd> files,
+			     Done done)
 {
 	auto lanes = ObjectLanes::create(std::move(files));
 	Client &client = clients_[connection];
@@ -292,6 +310,7 @@ void ObjectThread::add_lanes(uint64_t connection, pid_t pid, std::deque<Fd> file
 	    !watch((*lanes)->doorbell(), connection * 2, EPOLLIN | EPOLLET))
 		return done(sys_error("watch a client"));
 	client.lanes = std::move(*lanes);
+	client.tenant = tenant;
 	done(ok());
 }
 
@@ -349,6 +368,7 @@ void ObjectThread::drop_client(uint64_t connection)
 
 void ObjectThread::publish_stats()
 {
+	counters_.failed = attach_failed_;
 	counters_.nr_objects = table_.nr_objects();
 	counters_.nr_chunks = table_.nr_chunks();
 	counters_.nr_clients = clients_.size();

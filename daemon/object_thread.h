@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "core/advice.h"
 #include "core/object_table.h"
 #include "object_work.h"
 #include "sys/fault_server.h"
@@ -34,6 +35,7 @@ namespace cxlkv {
 struct ObjectOptions {
 	uint32_t chunk_bytes = 64 << 10;
 	uint32_t nr_chunks = 0;
+	size_t nr_tenants = 1;
 	std::string path; /* of the file that a restart finds them by */
 	/* How long a shutdown may take to write them to the store. */
 	uint32_t write_out_ms = 60000;
@@ -45,6 +47,12 @@ struct ObjectStats {
 	uint64_t nr_clients = 0, nr_in_flight = 0; /* with rings; items */
 	uint64_t nr_stored = 0, nr_loaded = 0, nr_evicted = 0, nr_removed = 0;
 	uint64_t nr_checksum_failures = 0, nr_lost = 0, nr_timed_out = 0;
+	bool failed = false; /* the pool cannot be served */
+	/* Of the clients that are the tenant's; look-ups are keys, as the clients say. */
+	struct Tenant {
+		uint64_t nr_lookups = 0, nr_hits = 0, nr_stored = 0, nr_loaded = 0;
+	};
+	std::vector<Tenant> tenants;
 };
 
 class ObjectThread {
@@ -74,7 +82,9 @@ public:
 	void open_space(uint64_t connection, SpaceSpec spec, bool replace, OpenDone done);
 	void close_space(uint64_t connection, uint32_t number);
 	using Done = std::function<void(const Result<> &)>;
-	void add_lanes(uint64_t connection, pid_t pid, std::deque<Fd> files, Done done);
+	/* tenant: whose figures its work counts in, below nr_tenants. */
+	void add_lanes(uint64_t connection, pid_t pid, uint32_t tenant, std::deque<Fd> files,
+		       Done done);
 	void add_buffer(uint64_t connection, uint32_t number, Fd file, uint64_t bytes, Done done);
 	void remove_buffer(uint64_t connection, uint32_t number, Done done);
 	struct SpaceStats {
@@ -83,6 +93,17 @@ public:
 	};
 	/* None: no such namespace on this connection. On this thread. */
 	[[nodiscard]] std::optional<SpaceStats> space_stats(uint64_t connection, uint32_t number);
+	/* Of the engine's own tier; control_advice.cc. ENOENT: no such namespace, or no tier in it.
+	 */
+	void open_tier(uint64_t connection, uint32_t number, const AdviceOptions &options,
+		       Done done);
+	void close_tier(uint64_t connection, uint32_t number, Done done);
+	using AdviceDone = std::function<void(const Result<std::vector<Advice>> &)>;
+	/* Answers when there is advice, or at until_ns without; EBUSY: another call waits. */
+	void wait_for_advice(uint64_t connection, uint32_t number, size_t max, uint64_t until_ns,
+			     AdviceDone done);
+	[[nodiscard]] std::optional<AdviceBook::Stats> tier_stats(uint64_t connection,
+								  uint32_t number);
 	void hangup(uint64_t connection);
 	/* Blocks of an arena, maybe of ours, went somewhere. Any thread. */
 	void moved(const Extent &extent);
@@ -97,12 +118,22 @@ private:
 		IndexFile file;
 		std::unique_ptr<ObjectIndex> index;
 	};
+	/* That the engine has for itself, for blocks of one namespace. */
+	struct Tier {
+		AdviceBook book;
+		AdviceDone waits; /* empty: nobody */
+		size_t max = 0;
+		uint64_t until_ns = 0;
+	};
 	struct Client {
 		std::unique_ptr<ObjectLanes> lanes;
+		ObjectLanes::Lookups lookups; /* counted */
+		uint32_t tenant = 0;
 		Fd pidfd;
 		std::map<uint32_t, std::unique_ptr<ObjectBuffer>> buffers;
 		std::multiset<uint32_t> spaces; /* as often as it opened them */
 		std::set<uint64_t> works;
+		std::map<uint32_t, Tier> tiers; /* by namespace */
 	};
 	using Timer = std::pair<uint64_t, uint64_t>; /* deadline, id of a work or an object */
 
@@ -112,6 +143,11 @@ private:
 	[[nodiscard]] bool look_again();
 	void take_posted();
 	void take_items(uint64_t connection);
+	void count_lookups(Client &client);
+	[[nodiscard]] ObjectStats::Tenant &tenant_stats(uint64_t connection)
+	{
+		return counters_.tenants[clients_.at(connection).tenant];
+	}
 	bool accept(uint64_t connection, Client &client, cxl_kv_lane_class lane,
 		    const cxl_kv_item &item);
 	void run_ready();
@@ -134,6 +170,12 @@ private:
 	[[nodiscard]] bool in_use(uint32_t space) const;
 	uint32_t empty_space(uint32_t space);
 
+	/* object_advice.cc */
+	[[nodiscard]] Tier *find_tier(uint64_t connection, uint32_t space);
+	bool note_use(const Work &work, float score);
+	int tell_tier(const Work &work);
+	void give_advice();
+
 	/* object_work.cc: what an item does. A result, or none where it waits. */
 	std::optional<int> step(Work &work);
 	std::optional<int> load(Work &work);
@@ -142,6 +184,7 @@ private:
 	int commit(Work &work, Object *object);
 	int abort(Work &work, Object *object);
 	int cancel(Work &work);
+	int use(const Work &work, Object *object);
 	int change(Work &work, Object *object);
 	std::optional<int> bring_in(Work &work, Object &object);
 	int copy_out(const Work &work, Object &object);
@@ -194,6 +237,7 @@ private:
 	uint64_t next_work_ = 1, next_tenant_ = 1;
 	uint32_t nr_leaving_ = 0; /* objects whose chunks come free without more being done */
 	uint64_t last_item_ns_ = 0;
+	uint64_t next_advice_ns_ = UINT64_MAX; /* when to look whether there is some */
 	unsigned nr_looks_ = 0;
 	uint64_t next_save_ns_ = 0, saved_changes_ = 0;
 	std::thread saver_;

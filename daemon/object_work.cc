@@ -27,15 +27,6 @@ bool here(cxl_kv_state state)
 	return state == CXL_KV_RESIDENT || state == CXL_KV_SPILLING;
 }
 
-ObjectKey key_of(const cxl_kv_item &item)
-{
-	ObjectKey key;
-
-	std::copy_n(item.key, key.key.size(), key.key.begin());
-	key.group = item.group;
-	return key;
-}
-
 /* Whole system calls, or an errno. */
 int read_file(int fd, uint64_t at, std::span<std::byte> into)
 {
@@ -74,7 +65,11 @@ std::optional<int> ObjectThread::step(Work &work)
 		return load(work);
 	if (work.item.op == CXL_KV_ITEM_STORE)
 		return store(work);
+	if (work.item.op == CXL_KV_ITEM_HELD || work.item.op == CXL_KV_ITEM_ADVICE_END)
+		return tell_tier(work);
 	Object *object = table_.find(work.item.ns, key_of(work.item));
+	if (work.item.op == CXL_KV_ITEM_TOUCH || work.item.op == CXL_KV_ITEM_SCORE)
+		return use(work, object);
 	if (work.item.op == CXL_KV_ITEM_RESERVE)
 		return object ? -EEXIST : reserve(work, &object);
 	if (!object)
@@ -198,6 +193,7 @@ int ObjectThread::commit(Work &work, Object *object)
 	index.set_state(object->slot, CXL_KV_INDEX_READY);
 	index.publish_event(object->key, CXL_KV_INDEX_STORED);
 	counters_.nr_stored++;
+	tenant_stats(work.connection).nr_stored++;
 	release(*object);
 	wake(*object);
 	return 0;
@@ -250,11 +246,12 @@ std::optional<int> ObjectThread::load(Work &work)
 		return -error;
 	table_.touch(*object);
 	for (const Extent &extent : object->extents(arena_->options.number))
-		pool_->hint_used(extent);
+		pool_->hint_score(extent, CXL_KV_SCORE_ONE);
 	if (item.bytes == object->bytes)
 		spaces_.at(object->space)
 			.index->note_load(work.tier, monotonic_ns() - work.start_ns);
 	counters_.nr_loaded++;
+	tenant_stats(work.connection).nr_loaded++;
 	return 0;
 }
 
@@ -340,6 +337,26 @@ int ObjectThread::cancel(Work &work)
 	return nr;
 }
 
+/* A block may be in the engine's own tier alone, or here, or in both. */
+int ObjectThread::use(const Work &work, Object *object)
+{
+	const auto score =
+		work.item.op == CXL_KV_ITEM_TOUCH
+			? uint16_t{CXL_KV_SCORE_ONE}
+			: static_cast<uint16_t>(std::min<uint64_t>(work.item.value, UINT16_MAX));
+	const bool in_tier = note_use(work, static_cast<float>(score) / CXL_KV_SCORE_ONE);
+
+	if (!object)
+		return in_tier ? 0 : -ENOENT;
+	if (object->pending())
+		return -EBUSY;
+	if (score)
+		table_.touch(*object);
+	for (const Extent &extent : object->extents(arena_->options.number))
+		pool_->hint_score(extent, score);
+	return 0;
+}
+
 int ObjectThread::change(Work &work, Object *object)
 {
 	const cxl_kv_item &item = work.item;
@@ -363,12 +380,6 @@ int ObjectThread::change(Work &work, Object *object)
 	}
 	uint8_t keep = object->priority;
 	uint32_t lifetime_ms = 0;
-	if (item.op == CXL_KV_ITEM_TOUCH) {
-		table_.touch(*object);
-		for (const Extent &extent : object->extents(arena_->options.number))
-			pool_->hint_used(extent);
-		return 0;
-	}
 	if (item.op == CXL_KV_ITEM_PRIORITY) {
 		if (item.priority > CXL_KV_MAX_PRIORITY)
 			return -EINVAL;

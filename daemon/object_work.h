@@ -2,10 +2,22 @@
 /* One item of work of a client, from its ring to its result. */
 #pragma once
 
+#include "core/object_index.h"
+
+#include <algorithm>
 #include <cstdint>
 #include <cxl_kv_shared.h>
 
 namespace cxlkv {
+
+inline ObjectKey key_of(const cxl_kv_item &item)
+{
+	ObjectKey key;
+
+	std::copy_n(item.key, key.key.size(), key.key.begin());
+	key.group = item.group;
+	return key;
+}
 
 struct Work {
 	uint64_t id = 0;

@@ -104,14 +104,27 @@ json show(const SessionStats &c)
 json show_tenants(const StatusSources &s)
 {
 	json out = json::array();
+	const auto objects = s.objects.stats().tenants;
 	auto quota = [](uint64_t bytes) { return bytes == no_quota ? json() : json(bytes); };
 
-	for (const Tenant &tenant : s.tenants.table())
-		out.push_back(
-			{{"name", tenant.name},
-			 {"hot", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.hot)}}},
-			 {"warm", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.warm)}}},
-			 {"cold", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.cold)}}}});
+	for (const Tenant &tenant : s.tenants.table()) {
+		const auto &did = objects.at(out.size());
+		const auto &verdicts = s.control.nr_verdicts.at(out.size());
+		out.push_back({{"name", tenant.name},
+			       {"hot", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.hot)}}},
+			       {"warm", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.warm)}}},
+			       {"cold", {{"bytes", 0}, {"quota_bytes", quota(tenant.quota.cold)}}},
+			       {"objects",
+				{{"hits", did.nr_hits},
+				 {"misses", did.nr_lookups - did.nr_hits},
+				 {"stored", did.nr_stored},
+				 {"loaded", did.nr_loaded}}},
+			       {"decisions",
+				{{"fetch", verdicts[static_cast<size_t>(Verdict::Fetch)]},
+				 {"recompute", verdicts[static_cast<size_t>(Verdict::Recompute)]},
+				 {"split", verdicts[static_cast<size_t>(Verdict::Split)]},
+				 {"drop", verdicts[static_cast<size_t>(Verdict::Drop)]}}}});
+	}
 	for (const auto &entry : s.arenas.all()) {
 		const Arena &arena = *entry->arena;
 		json &tenant = out[arena.tenant];
@@ -129,8 +142,6 @@ json show_tenants(const StatusSources &s)
 json history(const StatusSources &s, const FaultStats &f)
 {
 	const auto accesses = s.policy.accesses();
-	const auto &verdicts = s.control.nr_verdicts;
-
 	return {{"spill",
 		 {{"spilled", f.nr_spilled},
 		  {"spilled_bytes", f.spilled_bytes},
@@ -167,11 +178,6 @@ json history(const StatusSources &s, const FaultStats &f)
 		 {{"hot", accesses[static_cast<size_t>(Where::Hot)]},
 		  {"warm", accesses[static_cast<size_t>(Where::Warm)]},
 		  {"cold", accesses[static_cast<size_t>(Where::Cold)]}}},
-		{"decisions",
-		 {{"fetch", verdicts[static_cast<size_t>(Verdict::Fetch)]},
-		  {"recompute", verdicts[static_cast<size_t>(Verdict::Recompute)]},
-		  {"split", verdicts[static_cast<size_t>(Verdict::Split)]},
-		  {"drop", verdicts[static_cast<size_t>(Verdict::Drop)]}}},
 		{"faults",
 		 {{"missing", f.nr_faults_missing},
 		  {"wp", f.nr_faults_wp},
@@ -192,6 +198,26 @@ json history(const StatusSources &s, const FaultStats &f)
 		 {{"promote", show(s.mover.promote)},
 		  {"demote", show(s.mover.demote)},
 		  {"no_space", s.mover.nr_no_space.load()}}}};
+}
+
+/* What a client should know of its manager. */
+json health(const StatusSources &s, const FaultStats &f, const json &tiers)
+{
+	constexpr uint64_t recently_ns = 10'000'000'000;
+	json out = {{"frozen", !s.options.daemon.enabled},
+		    {"draining", s.policy.draining(Where::Warm) || s.policy.draining(Where::Cold)},
+		    {"store_failing",
+		     f.store_failed_ns && monotonic_ns() - f.store_failed_ns < recently_ns},
+		    {"no_objects", s.objects.stats().failed},
+		    {"uptime_ms", std::to_string((monotonic_ns() - s.start_ns) / 1000000)},
+		    {"store_errors", std::to_string(f.store.nr_checksum_failures +
+						    f.store.nr_io_errors + f.store.nr_no_space)}};
+
+	for (const char *tier : {"hot", "warm", "cold"})
+		for (const char *what : {"bytes", "limit_bytes"})
+			out[std::string(tier) + "_" + what] =
+				std::to_string(tiers[tier][what].get<uint64_t>());
+	return out;
 }
 
 } // namespace
@@ -257,6 +283,7 @@ json status_json(const StatusSources &s)
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};
+	status["health"] = health(s, f, status["tiers"]);
 	status.update(history(s, f));
 	return status;
 }

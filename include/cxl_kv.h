@@ -281,10 +281,52 @@ int cxl_kv_decide(struct cxl_kv_arena *arena, const struct cxl_kv_decide_args *a
 /** 1 while a manager is connected, 0 while the library waits for one. */
 int cxl_kv_connected(const struct cxl_kv *kv);
 
+/* The manager moves and spills nothing by itself (daemon.enabled is false). */
+#define CXL_KV_HEALTH_FROZEN (1u << 0)
+/* A tier is being emptied, by cxl-kv drain. */
+#define CXL_KV_HEALTH_DRAINING (1u << 1)
+/* The spill store failed a request or a checksum within the last ten seconds, or was full: blocks
+ * may stay in memory that should have left it, and some may be lost. */
+#define CXL_KV_HEALTH_STORE_FAILING (1u << 2)
+/* There is no room for keyed objects; the manager's log says why. */
+#define CXL_KV_HEALTH_NO_OBJECTS (1u << 3)
+
+/**
+ * struct cxl_kv_health - how the manager is
+ * @size: sizeof(struct cxl_kv_health), set by the caller
+ * @flags: CXL_KV_HEALTH_; 0 = all is well
+ * @uptime_ms: since the manager's start
+ * @hot_bytes, @warm_bytes, @cold_bytes: of KV in the tier, of all clients
+ * @hot_limit_bytes, @warm_limit_bytes, @cold_limit_bytes: what it may hold; 0 = no such tier
+ * @nr_store_errors: requests that the spill store failed since the manager's start,
+ *	for a device, for room or for a checksum
+ */
+struct cxl_kv_health {
+	uint32_t size;
+	uint32_t flags;
+	uint64_t uptime_ms;
+	uint64_t hot_bytes;
+	uint64_t hot_limit_bytes;
+	uint64_t warm_bytes;
+	uint64_t warm_limit_bytes;
+	uint64_t cold_bytes;
+	uint64_t cold_limit_bytes;
+	uint64_t nr_store_errors;
+};
+
+/**
+ * Ask the manager how it is. Answers within @timeout_ms, whatever on_manager_loss
+ * says: 0, and the manager lives; -ENOTCONN, there is none; -ETIMEDOUT, it is there
+ * and does not answer. Also -EINVAL (@timeout_ms 0, or another @size), -ENOMEM,
+ * -EPERM in a forked child, -EOPNOTSUPP a manager that is older than this call.
+ */
+int cxl_kv_get_health(struct cxl_kv *kv, struct cxl_kv_health *health, uint32_t timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif
 
+#include <cxl_kv_advice.h>
 #include <cxl_kv_store.h>
 
 #endif /* CXL_KV_H */

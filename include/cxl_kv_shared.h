@@ -113,10 +113,14 @@ enum cxl_kv_item_op {
 	CXL_KV_ITEM_CANCEL = 12,   /* value: job, 0 = all; group: enum cxl_kv_lane_class */
 	CXL_KV_ITEM_RESET = 13,    /* forget all objects that nobody uses */
 	CXL_KV_ITEM_QUOTA = 14,    /* value: bytes of the tenant, 0 = no limit */
+	CXL_KV_ITEM_SCORE = 15,    /* value: attention mass, 65535 = 1.0 */
+	CXL_KV_ITEM_HELD = 16, /* value: 1 = it lies in the engine's own tier, 0 = it does not */
+	CXL_KV_ITEM_ADVICE_END = 17, /* value: id of the advice; flags: CXL_KV_ITEM_DONE or 0 */
 };
 
 #define CXL_KV_ITEM_FIRST 1 /* of its key: reserves it where that was not done */
 #define CXL_KV_ITEM_LAST 2  /* of its key: commits it */
+#define CXL_KV_ITEM_DONE 4  /* the advice was followed */
 
 struct cxl_kv_item {
 	uint64_t job;
@@ -150,7 +154,11 @@ struct cxl_kv_lane {
 	uint32_t result_head; /* manager */
 	uint32_t pad2[15];
 	uint32_t result_tail; /* client */
-	uint32_t pad3[15];
+	uint32_t pad3;
+	uint64_t
+		nr_lookups; /* client: keys looked up, and found, until it last sent an item here */
+	uint64_t nr_hits;
+	uint32_t pad4[10];
 	struct cxl_kv_item items[CXL_KV_LANE_ENTRIES];
 	struct cxl_kv_item_result results[CXL_KV_LANE_ENTRIES];
 };

@@ -288,6 +288,13 @@ int cxl_kv_unlock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr
 int cxl_kv_delete(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results);
 /** They were used: they leave later. */
 int cxl_kv_touch(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results);
+/**
+ * They were used, and had @scores[i] of the attention, 0 to 1 (what is beyond counts
+ * as the nearer of the two): in which tier they lie follows from it. 0 is a use
+ * that needs none of it. -EINVAL where a score is no number.
+ */
+int cxl_kv_score_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, const float *scores,
+		      size_t nr, int32_t *results);
 /** Keep them, in memory if possible, for @lifetime_ms; UINT32_MAX = for good, 0 = no longer. */
 int cxl_kv_pin_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
 		    uint32_t lifetime_ms, int32_t *results);

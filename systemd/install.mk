@@ -37,6 +37,7 @@ INSTALL_DAEMON := \
 INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
 	include/cxl_kv.h:$(INCLUDEDIR)/cxl_kv.h:644 \
+	include/cxl_kv_advice.h:$(INCLUDEDIR)/cxl_kv_advice.h:644 \
 	include/cxl_kv_store.h:$(INCLUDEDIR)/cxl_kv_store.h:644 \
 	include/uapi/linux/cxl_kv.h:$(INCLUDEDIR)/linux/cxl_kv.h:644 \
 	$(B)/gen/cxl_kv.pc:$(LIBDIR)/pkgconfig/cxl_kv.pc:644 \

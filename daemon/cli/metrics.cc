@@ -4,6 +4,7 @@
 #include "cli/control_client.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -97,10 +98,15 @@ constexpr Sample samples[] = {
 	{"cxl_kv_accesses_total", "tier=\"hot\"", "/accesses/hot"},
 	{"cxl_kv_accesses_total", "tier=\"warm\"", "/accesses/warm"},
 	{"cxl_kv_accesses_total", "tier=\"cold\"", "/accesses/cold"},
-	{"cxl_kv_decisions_total", "verdict=\"fetch\"", "/decisions/fetch"},
-	{"cxl_kv_decisions_total", "verdict=\"recompute\"", "/decisions/recompute"},
-	{"cxl_kv_decisions_total", "verdict=\"split\"", "/decisions/split"},
-	{"cxl_kv_decisions_total", "verdict=\"drop\"", "/decisions/drop"},
+	{"cxl_kv_objects", "", "/objects/objects"},
+	{"cxl_kv_objects_in_flight", "", "/objects/in_flight"},
+	{"cxl_kv_object_pool_bytes", "", "/objects/pool_bytes"},
+	{"cxl_kv_object_pool_free_bytes", "", "/objects/pool_free_bytes"},
+	{"cxl_kv_objects_evicted_total", "", "/objects/evicted"},
+	{"cxl_kv_objects_removed_total", "", "/objects/removed"},
+	{"cxl_kv_object_errors_total", "kind=\"checksum\"", "/objects/checksum_failures"},
+	{"cxl_kv_object_errors_total", "kind=\"lost\"", "/objects/lost"},
+	{"cxl_kv_object_errors_total", "kind=\"timed_out\"", "/objects/timed_out"},
 };
 
 /* Histograms: where in `status` their buckets, count and sum stand. */
@@ -168,7 +174,14 @@ constexpr Meaning meanings[] = {
 	{"cxl_kv_sampling_lost_total", "Access events that found no room and were dropped."},
 	{"cxl_kv_accesses_total",
 	 "Accesses to blocks, by hints and samples, by the tier that the block was in."},
-	{"cxl_kv_decisions_total", "Answers to the question whether KV is fetched or computed."},
+	{"cxl_kv_objects", "Keyed objects, those that are being stored or leave included."},
+	{"cxl_kv_objects_in_flight", "Loads, stores and calls about keys that are under way."},
+	{"cxl_kv_object_pool_bytes", "What all keyed objects together may take, hot to cold."},
+	{"cxl_kv_object_pool_free_bytes", "What of it is free."},
+	{"cxl_kv_objects_evicted_total", "Objects that left for want of room."},
+	{"cxl_kv_objects_removed_total", "Objects that are found no more, for whatever reason."},
+	{"cxl_kv_object_errors_total", "Objects that failed their checksum or were lost, and keys "
+				       "of jobs that ran into their deadline."},
 };
 
 const char *help_of(const char *name)
@@ -226,6 +239,48 @@ std::string escaped(const std::string &text)
 			out += "\\n";
 		else if (static_cast<unsigned char>(c) >= ' ')
 			out += c;
+	}
+	return out;
+}
+
+/* What the tenant's clients did, each metric with its label. */
+constexpr struct {
+	const char *name, *help, *label;
+	std::array<std::pair<const char *, const char *>, 4>
+		samples; /* value of the label, pointer */
+} tenant_counters[] = {
+	{"cxl_kv_object_lookups_total",
+	 "Keys looked up, as the clients say.",
+	 "result",
+	 {{{"hit", "/objects/hits"}, {"miss", "/objects/misses"}}}},
+	{"cxl_kv_object_transfers_total",
+	 "Objects, or parts of one, stored and loaded.",
+	 "direction",
+	 {{{"store", "/objects/stored"}, {"load", "/objects/loaded"}}}},
+	{"cxl_kv_decisions_total",
+	 "Answers to the question whether KV is fetched or computed.",
+	 "verdict",
+	 {{{"fetch", "/decisions/fetch"},
+	   {"recompute", "/decisions/recompute"},
+	   {"split", "/decisions/split"},
+	   {"drop", "/decisions/drop"}}}},
+};
+
+std::string tenant_counter_metrics(const json &status)
+{
+	const json none = json::array();
+	const bool any = status.contains("tenants") && status["tenants"].is_array();
+	std::string out;
+
+	for (const auto &metric : tenant_counters) {
+		out += header(metric.name, metric.help);
+		for (const json &tenant : any ? status["tenants"] : none)
+			for (const auto &[value, pointer] : metric.samples)
+				if (value)
+					out += fmt::format(
+						"{}{{tenant=\"{}\",{}=\"{}\"}} {}\n", metric.name,
+						escaped(text_at(tenant, "/name")), metric.label,
+						value, number_at(tenant, pointer));
 	}
 	return out;
 }
@@ -305,7 +360,7 @@ std::string metrics_text(const json &status, const json &list)
 	}
 	for (const Times &of : times)
 		out += histogram(status.is_object() ? status : json::object(), of);
-	return out + tenant_metrics(status) + arena_metrics(list);
+	return out + tenant_metrics(status) + tenant_counter_metrics(status) + arena_metrics(list);
 }
 
 std::string metrics_text_down()

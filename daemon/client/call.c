@@ -138,7 +138,8 @@ static void forget(struct cxl_kv *kv, struct kv_call *call)
 int kv_call(struct cxl_kv *kv, struct kv_call *call, struct json_object **answer)
 {
 	/* Its own time, and the time that a new manager may take to come. */
-	uint64_t patience_ms = (uint64_t)call->timeout_ms + kv->loss_deadline_ms;
+	uint64_t patience_ms =
+		(uint64_t)call->timeout_ms + (call->strict_timeout ? 0 : kv->loss_deadline_ms);
 	uint64_t deadline_ns = kv_now_ns() + patience_ms * KV_NS_PER_MS;
 	pthread_condattr_t attr;
 	int rc;

@@ -99,6 +99,7 @@ struct kv_call {
 	size_t nr_files;
 	uint32_t timeout_ms; /* how long the manager may take */
 	bool never_waits;    /* ends with -ENOTCONN when the manager is lost */
+	bool strict_timeout; /* ends at timeout_ms even where no manager came meanwhile */
 	bool takes_file;     /* the caller closes what came with the answer */
 	bool takes_refusal;  /* the caller gets the answer with an error in it, too */
 

@@ -356,7 +356,7 @@ int cxl_kv_cancel(struct cxl_kv *kv, enum cxl_kv_class class, uint64_t id)
 		return rc;
 	if (!id)
 		return -EINVAL;
-	rc = kv_item_call(kv, &item, NULL, 1, 0, NULL);
+	rc = kv_item_call(kv, &item, NULL, NULL, 1, 0, NULL);
 	return rc ? (rc > 0 ? 0 : rc) : -ENOENT;
 }
 

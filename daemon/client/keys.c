@@ -3,13 +3,15 @@
 #include "client/objects.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 static int start_call(struct kv_objects *objects, struct kv_lane *lane, struct kv_job *job,
-		      const struct cxl_kv_item *like, const struct cxl_kv_key *keys)
+		      const struct cxl_kv_item *like, const struct cxl_kv_key *keys,
+		      const uint64_t *values)
 {
 	int rc = 0;
 
@@ -29,6 +31,8 @@ static int start_call(struct kv_objects *objects, struct kv_lane *lane, struct k
 			continue;
 		item->group = keys[i].group;
 		memcpy(item->key, keys[i].bytes, sizeof(item->key));
+		if (values)
+			item->value = values[i];
 	}
 	if (!rc)
 		kv_lane_send(objects, lane);
@@ -61,7 +65,7 @@ static int wait_for_call(struct kv_lane *lane, struct kv_job *job, uint64_t dead
 }
 
 int kv_item_call(struct cxl_kv *kv, const struct cxl_kv_item *like, const struct cxl_kv_key *keys,
-		 size_t nr, uint32_t timeout_ms, int32_t *results)
+		 const uint64_t *values, size_t nr, uint32_t timeout_ms, int32_t *results)
 {
 	uint64_t patience_ms = (uint64_t)timeout_ms + kv->loss_deadline_ms;
 	struct kv_objects *objects = kv->objects;
@@ -72,7 +76,7 @@ int kv_item_call(struct cxl_kv *kv, const struct cxl_kv_item *like, const struct
 	if (!job)
 		return -ENOMEM;
 	pthread_mutex_lock(&objects->call_lock);
-	rc = start_call(objects, lane, job, like, keys);
+	rc = start_call(objects, lane, job, like, keys, values);
 	if (rc) {
 		free(job);
 	} else {
@@ -89,19 +93,33 @@ int kv_item_call(struct cxl_kv *kv, const struct cxl_kv_item *like, const struct
 	return rc;
 }
 
-static int key_call(struct cxl_kv_ns *ns, struct cxl_kv_item like, const struct cxl_kv_key *keys,
-		    size_t nr, uint32_t timeout_ms, int32_t *results)
+static int check_keys(const struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr)
 {
 	if (kv_forked(ns->kv))
 		return -EPERM;
 	if (!keys || !nr)
 		return -EINVAL;
-	if (nr > CXL_KV_MAX_KEYS)
-		return -E2BIG;
-	if (ns->error)
-		return ns->error;
+	return nr > CXL_KV_MAX_KEYS ? -E2BIG : ns->error;
+}
+
+static int key_call(struct cxl_kv_ns *ns, struct cxl_kv_item like, const struct cxl_kv_key *keys,
+		    size_t nr, uint32_t timeout_ms, int32_t *results)
+{
+	int rc = check_keys(ns, keys, nr);
+
+	if (rc)
+		return rc;
 	like.ns = ns->number;
-	return kv_item_call(ns->kv, &like, keys, nr, timeout_ms, results);
+	return kv_item_call(ns->kv, &like, keys, NULL, nr, timeout_ms, results);
+}
+
+/* One that says no more than which. */
+static int plain_call(struct cxl_kv_ns *ns, enum cxl_kv_item_op op, uint64_t value,
+		      const struct cxl_kv_key *keys, size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = (uint8_t)op, .value = value};
+
+	return key_call(ns, item, keys, nr, 0, results);
 }
 
 static uint64_t in_ms(uint32_t ms)
@@ -122,16 +140,12 @@ int cxl_kv_reserve(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t n
 
 int cxl_kv_commit(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
 {
-	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_COMMIT};
-
-	return key_call(ns, item, keys, nr, 0, results);
+	return plain_call(ns, CXL_KV_ITEM_COMMIT, 0, keys, nr, results);
 }
 
 int cxl_kv_abort(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
 {
-	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_ABORT};
-
-	return key_call(ns, item, keys, nr, 0, results);
+	return plain_call(ns, CXL_KV_ITEM_ABORT, 0, keys, nr, results);
 }
 
 int cxl_kv_lock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, uint64_t owner,
@@ -148,23 +162,44 @@ int cxl_kv_lock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, 
 int cxl_kv_unlock(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, uint64_t owner,
 		  int32_t *results)
 {
-	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_UNLOCK, .value = owner};
-
-	return key_call(ns, item, keys, nr, 0, results);
+	return plain_call(ns, CXL_KV_ITEM_UNLOCK, owner, keys, nr, results);
 }
 
 int cxl_kv_delete(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
 {
-	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_DELETE};
-
-	return key_call(ns, item, keys, nr, 0, results);
+	return plain_call(ns, CXL_KV_ITEM_DELETE, 0, keys, nr, results);
 }
 
 int cxl_kv_touch(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int32_t *results)
 {
-	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_TOUCH};
+	return plain_call(ns, CXL_KV_ITEM_TOUCH, 0, keys, nr, results);
+}
 
-	return key_call(ns, item, keys, nr, 0, results);
+int cxl_kv_score_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, const float *scores,
+		      size_t nr, int32_t *results)
+{
+	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_SCORE, .ns = ns->number};
+	uint64_t values[CXL_KV_MAX_KEYS];
+	int rc = check_keys(ns, keys, nr);
+
+	if (rc)
+		return rc;
+	if (!scores)
+		return -EINVAL;
+	for (size_t i = 0; i < nr; i++) {
+		float score = scores[i] > 1 ? 1 : scores[i] > 0 ? scores[i] : 0;
+
+		if (isnan(scores[i]))
+			return -EINVAL;
+		values[i] = (uint64_t)(score * CXL_KV_SCORE_ONE + 0.5f);
+	}
+	return kv_item_call(ns->kv, &item, keys, values, nr, 0, results);
+}
+
+int cxl_kv_tier_report(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr, int held,
+		       int32_t *results)
+{
+	return plain_call(ns, CXL_KV_ITEM_HELD, held != 0, keys, nr, results);
 }
 
 int cxl_kv_pin_keys(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
@@ -188,7 +223,7 @@ int cxl_kv_set_priority(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, siz
 	return key_call(ns, item, keys, nr, 0, results);
 }
 
-/* About the namespace as a whole; the item's result. */
+/* About no key; the item's result. */
 static int space_call(struct cxl_kv_ns *ns, struct cxl_kv_item like)
 {
 	if (kv_forked(ns->kv))
@@ -196,7 +231,7 @@ static int space_call(struct cxl_kv_ns *ns, struct cxl_kv_item like)
 	if (ns->error)
 		return ns->error;
 	like.ns = ns->number;
-	return kv_item_call(ns->kv, &like, NULL, 1, 0, NULL);
+	return kv_item_call(ns->kv, &like, NULL, NULL, 1, 0, NULL);
 }
 
 int cxl_kv_ns_reset(struct cxl_kv_ns *ns)
@@ -209,6 +244,14 @@ int cxl_kv_ns_reset(struct cxl_kv_ns *ns)
 int cxl_kv_set_quota(struct cxl_kv_ns *ns, uint64_t bytes)
 {
 	const struct cxl_kv_item item = {.op = CXL_KV_ITEM_QUOTA, .value = bytes};
+
+	return space_call(ns, item);
+}
+
+int cxl_kv_advice_end(struct cxl_kv_ns *ns, uint64_t id, int done)
+{
+	const struct cxl_kv_item item = {
+		.op = CXL_KV_ITEM_ADVICE_END, .value = id, .flags = done ? CXL_KV_ITEM_DONE : 0};
 
 	return space_call(ns, item);
 }

@@ -81,6 +81,10 @@ struct cxl_kv_item *kv_lane_item(struct kv_lane *lane, struct kv_job *job, uint3
 void kv_lane_send(struct kv_objects *objects, struct kv_lane *lane)
 {
 	lane->nr_jobs++;
+	__atomic_store_n(&lane->shared->nr_lookups,
+			 __atomic_load_n(&objects->nr_lookups, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->shared->nr_hits,
+			 __atomic_load_n(&objects->nr_hits, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->shared->item_head, lane->item_head, __ATOMIC_RELEASE);
 	eventfd_write(objects->doorbell, 1);
 }

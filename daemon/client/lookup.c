@@ -89,12 +89,21 @@ static void prepare(const struct cxl_kv_index_header *header, uint64_t mask,
 	__builtin_prefetch(&slots_of(header)[probe->hash & mask]);
 }
 
-/* Stops after the first key that is no hit where @prefix is set; how many were looked at. */
+static void count(const struct cxl_kv_ns *ns, size_t nr, size_t nr_hits)
+{
+	struct kv_objects *objects = ns->kv->objects;
+
+	__atomic_fetch_add(&objects->nr_lookups, nr, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&objects->nr_hits, nr_hits, __ATOMIC_RELAXED);
+}
+
+/* Stops after the first key that is no hit where @prefix is set; how many were hits. */
 static size_t look_up(const struct cxl_kv_index_header *header, const struct cxl_kv_key *keys,
 		      size_t nr, struct cxl_kv_lookup_result *results, bool prefix)
 {
 	struct probe probes[AHEAD];
 	uint64_t mask = header->nr_slots - 1;
+	size_t nr_hits = 0;
 
 	for (size_t i = 0; i < nr && i < AHEAD; i++)
 		prepare(header, mask, &keys[i], &probes[i]);
@@ -106,6 +115,7 @@ static size_t look_up(const struct cxl_kv_index_header *header, const struct cxl
 			prepare(header, mask, &keys[i + AHEAD], &probes[i % AHEAD]);
 		if (prefix && found != CXL_KV_HIT)
 			return i;
+		nr_hits += found == CXL_KV_HIT;
 		if (!results)
 			continue;
 		results[i].found = found;
@@ -115,7 +125,7 @@ static size_t look_up(const struct cxl_kv_index_header *header, const struct cxl
 				? __atomic_load_n(&header->load_ns[tier], __ATOMIC_RELAXED)
 				: 0;
 	}
-	return nr;
+	return nr_hits;
 }
 
 int cxl_kv_lookup(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr,
@@ -127,7 +137,7 @@ int cxl_kv_lookup(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr
 		return -EPERM;
 	index = __atomic_load_n(&ns->index, __ATOMIC_ACQUIRE);
 	if (index) {
-		look_up(index->header, keys, nr, results, false);
+		count(ns, nr, look_up(index->header, keys, nr, results, false));
 		return 0;
 	}
 	for (size_t i = 0; i < nr; i++)
@@ -138,9 +148,14 @@ int cxl_kv_lookup(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr
 size_t cxl_kv_lookup_prefix(struct cxl_kv_ns *ns, const struct cxl_kv_key *keys, size_t nr)
 {
 	const struct kv_index *index;
+	size_t nr_hits;
 
 	if (kv_forked(ns->kv))
 		return 0;
 	index = __atomic_load_n(&ns->index, __ATOMIC_ACQUIRE);
-	return index ? look_up(index->header, keys, nr, NULL, true) : 0;
+	if (!index)
+		return 0;
+	nr_hits = look_up(index->header, keys, nr, NULL, true);
+	count(ns, nr_hits < nr ? nr_hits + 1 : nr, nr_hits);
+	return nr_hits;
 }

@@ -170,6 +170,9 @@ int kv_objects_attach(struct cxl_kv *kv)
 	rc = renew_memory(kv, objects);
 	if (rc)
 		return rc;
+	/* Counted since this manager serves us. */
+	__atomic_store_n(&objects->nr_lookups, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&objects->nr_hits, 0, __ATOMIC_RELAXED);
 	ring_files(objects, files);
 	rc = tell(kv, kv_request("rings"), files, CXL_KV_NR_LANE_FILES)
 		     ?: tell(kv, staging_request(), &objects->staging, 1);
@@ -293,7 +296,7 @@ void kv_objects_stop(struct cxl_kv *kv)
 	for (uint32_t class = 0; class < KV_NR_STAGED; class ++) {
 		const struct cxl_kv_item all = {.op = CXL_KV_ITEM_CANCEL, .group = class};
 
-		kv_item_call(kv, &all, NULL, 1, 0, NULL);
+		kv_item_call(kv, &all, NULL, NULL, 1, 0, NULL);
 		cxl_kv_drain(kv, (enum cxl_kv_class) class, KV_STOP_MS);
 	}
 }

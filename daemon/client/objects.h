@@ -95,6 +95,7 @@ struct kv_objects {
 	void *staging_at;
 	bool attached; /* to the manager of now; under each lane's lock */
 	uint64_t next_job;
+	uint64_t nr_lookups, nr_hits; /* atomic; told to the manager with the next items */
 	uint32_t next_buffer;
 	struct cxl_kv_buffer *buffers;
 	struct cxl_kv_ns *spaces;
@@ -126,9 +127,10 @@ void kv_lane_end_item(struct kv_lane *lane, uint32_t id, int32_t result);
 /* job.c */
 struct kv_job *kv_job_new(size_t nr, size_t nr_iov);
 
-/* keys.c: one item for each key, and waits for them. Like the calls of cxl_kv_store.h. */
+/* keys.c: one item for each key, with its value where there are, and waits for them. Like the calls
+ * of cxl_kv_store.h. */
 int kv_item_call(struct cxl_kv *kv, const struct cxl_kv_item *like, const struct cxl_kv_key *keys,
-		 size_t nr, uint32_t timeout_ms, int32_t *results);
+		 const uint64_t *values, size_t nr, uint32_t timeout_ms, int32_t *results);
 
 /* staging.c, under the lane's lock: -EAGAIN full, -E2BIG larger than it is. */
 int kv_staging_take(struct kv_lane *lane, uint64_t bytes, uint32_t *offset);

@@ -89,6 +89,7 @@ struct FaultStats {
 	std::vector<uint64_t> wanted_by_tenant;          /* also for want of quota */
 	uint64_t coming_bytes = 0;                       /* admitted, and not there yet */
 	uint64_t restore_p50_ns = 0, restore_p99_ns = 0; /* event or request to resident, a block */
+	uint64_t store_failed_ns = 0; /* when the store last failed; 0 = never. CLOCK_MONOTONIC */
 	StoreStats store;
 };
 

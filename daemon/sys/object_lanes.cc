@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/object_lanes.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
@@ -78,6 +79,20 @@ bool ObjectLanes::waiting() const
 		    own_[lane].item_tail)
 			return true;
 	return false;
+}
+
+ObjectLanes::Lookups ObjectLanes::lookups() const
+{
+	Lookups most;
+
+	for (size_t lane = 0; lane < own_.size(); lane++) {
+		auto read = [](const uint64_t &at) {
+			return __atomic_load_n(&at, __ATOMIC_RELAXED);
+		};
+		most.nr = std::max(most.nr, read(lanes_[lane].nr_lookups));
+		most.nr_hits = std::max(most.nr_hits, read(lanes_[lane].nr_hits));
+	}
+	return most;
 }
 
 bool ObjectLanes::take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items)

@@ -27,6 +27,11 @@ public:
 	[[nodiscard]] int doorbell() const { return doorbell_.get(); }
 	/* Whether there is something to take; costs no system call. */
 	[[nodiscard]] bool waiting() const;
+	/* Keys that the client looked up, and found, until its last item; since its rings are. */
+	struct Lookups {
+		uint64_t nr = 0, nr_hits = 0;
+	};
+	[[nodiscard]] Lookups lookups() const;
 	/* Appends at most max items. False: the client's counter makes no sense. */
 	bool take(cxl_kv_lane_class lane, size_t max, std::vector<cxl_kv_item> *items);
 	/* False: there is no room, so the client had more items out than it may. */

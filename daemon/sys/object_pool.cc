@@ -197,12 +197,12 @@ void ObjectPool::hint(cxl_kv_hint hint, const Extent &extent) const
 	}
 }
 
-void ObjectPool::hint_used(const Extent &extent) const
+void ObjectPool::hint_score(const Extent &extent, uint16_t score) const
 {
 	cxl_kv_hint used{};
 
 	used.kind = CXL_KV_HINT_SCORE;
-	used.score = CXL_KV_SCORE_ONE;
+	used.score = score;
 	hint(used, extent);
 }
 

@@ -42,9 +42,9 @@ public:
 	[[nodiscard]] int write(uint32_t block, uint32_t offset,
 				std::span<const std::byte> from) const;
 
-	/* Tells the policy that blocks were used, or how much they are to be kept (for a while, or
-	 * with 0 until told otherwise). */
-	void hint_used(const Extent &extent) const;
+	/* Tells the policy what attention blocks had (65535 = all of it), or how much they are to
+	 * be kept (for a while, or with 0 until told otherwise). */
+	void hint_score(const Extent &extent, uint16_t score) const;
 	void hint_priority(const Extent &extent, uint8_t priority, uint32_t lifetime_ms) const;
 
 private:

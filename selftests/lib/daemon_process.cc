@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <spawn.h>
 #include <sstream>
 #include <stdexcept>
@@ -65,6 +66,7 @@ DaemonProcess::~DaemonProcess()
 	std::error_code ignored;
 
 	kill();
+	check_log();
 	std::filesystem::remove_all(folder_, ignored);
 	std::filesystem::remove_all(std::filesystem::path(socket_).parent_path(), ignored);
 }
@@ -116,6 +118,33 @@ void DaemonProcess::end(int signal)
 	::kill(pid_, signal);
 	waitpid(pid_, nullptr, 0);
 	pid_ = -1;
+}
+
+void DaemonProcess::signal(int number) const
+{
+	::kill(pid_, number);
+}
+
+bool DaemonProcess::runs() const
+{
+	siginfo_t info{};
+
+	return pid_ > 0 &&
+	       !waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) &&
+	       !info.si_pid;
+}
+
+/* A daemon built with a sanitizer may have gone on after its report, or ended when nobody looked.
+ */
+void DaemonProcess::check_log() const
+{
+	const std::string text = log();
+
+	for (const char *sign : {"Sanitizer", "runtime error:"})
+		if (text.find(sign) != std::string::npos) {
+			std::cerr << text << std::flush;
+			std::_Exit(1);
+		}
 }
 
 std::string DaemonProcess::log() const

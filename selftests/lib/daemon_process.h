@@ -23,12 +23,15 @@ public:
 	void kill();
 	/* SIGTERM, and waits for the orderly end. */
 	void terminate();
+	void signal(int number) const;
+	[[nodiscard]] bool runs() const;
 	[[nodiscard]] const std::string &socket() const { return socket_; }
 	[[nodiscard]] const std::string &folder() const { return folder_; }
 	[[nodiscard]] std::string log() const;
 
 private:
 	void end(int signal);
+	void check_log() const;
 
 	std::string folder_, socket_;
 	std::vector<std::string> environment_;

@@ -4,11 +4,13 @@
  * never happen. Tests named complaint_N are about that line of the list of what
  * went wrong in other systems.
  */
+#include "cli/control_client.h"
 #include "lib/object_client.h"
 
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <thread>
 
@@ -224,6 +226,28 @@ TEST_F(Objects, a_tenant_over_its_quota_evicts_its_own)
 	EXPECT_EQ(a.lookup(key(5)).found, uint32_t{CXL_KV_MISS});
 	EXPECT_EQ(a.load_one(key(9)), 0);
 	EXPECT_EQ(b.load_one(key(1)), 0);
+}
+
+TEST_F(Objects, what_the_clients_of_a_tenant_did_is_counted)
+{
+	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	ObjectClient client(daemon_.socket());
+	auto figure = [](const char *name) {
+		nlohmann::json status;
+		EXPECT_EQ(ask_daemon({{"op", "status"}}, status), 0);
+		return number_at(status, (std::string("/tenants/0/objects/") + name).c_str());
+	};
+
+	ASSERT_EQ(client.store(keys(1, 3)), std::vector<int32_t>(3, 0));
+	for (uint64_t i = 1; i < 5; i++)
+		client.lookup(key(i));
+	EXPECT_EQ(cxl_kv_lookup_prefix(client.ns, keys(1, 10).data(), 10), 3u);
+	EXPECT_EQ(client.load_one(key(1)), 0);
+	EXPECT_EQ(client.load_one(key(2)), 0);
+	EXPECT_TRUE(eventually([&] { return figure("loaded") == 2; }));
+	EXPECT_EQ(figure("stored"), 3u);
+	EXPECT_EQ(figure("hits"), 6u);
+	EXPECT_EQ(figure("misses"), 2u) << "of the prefix, the one that ended it";
 }
 
 TEST_F(Objects, complaint_13_a_load_waits_for_the_store_to_land)
