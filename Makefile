@@ -189,17 +189,17 @@ demo: deps-vm ## a guest with a CXL-like node and an NVMe drive: KV cache in thr
 check-unit: all $(UNIT) ## tests that need no root
 	@selftests/run $(wildcard selftests/unit/*.sh) selftests/check-layers selftests/check-licenses $(UNIT)
 
-.PHONY: check-sanitize unit-programs
-unit-programs: $(UNIT)
-check-sanitize: ## unit tests under ASan and UBSan, in a build folder of their own
-	@$(MAKE) --no-print-directory B=$(B)/sanitize unit-programs \
-		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
-	@selftests/run $(UNIT:$(B)/%=$(B)/sanitize/%)
+# Test programs, and the daemon that they start, in a build folder of their own.
+.PHONY: test-programs check-sanitize check-thread-sanitize
+test-programs: $(UNIT) $(NATIVE) $(B)/bin/cxl-kvd $(B)/bin/kv-engine $(EXAMPLES)
+ASAN := B=$(B)/sanitize SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+check-sanitize: ## unit and native tests under ASan and UBSan (root)
+	@$(MAKE) --no-print-directory $(ASAN) test-programs
+	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/sanitize/%,$(UNIT) $(NATIVE))
 
-.PHONY: check-thread-sanitize
-check-thread-sanitize: ## unit tests under TSan, likewise
-	@$(MAKE) --no-print-directory B=$(B)/tsan unit-programs SANITIZE=-fsanitize=thread
-	@selftests/run $(UNIT:$(B)/%=$(B)/tsan/%)
+check-thread-sanitize: ## likewise under TSan
+	@$(MAKE) --no-print-directory B=$(B)/tsan SANITIZE=-fsanitize=thread test-programs
+	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT) $(NATIVE))
 
 check-crash: $(B)/unit/store_crash_test ## 1,000 kills of a process that uses the spill store
 	@CXL_KV_KILLS=1000 $<
@@ -213,7 +213,11 @@ $(B)/fuzz/store_fuzz: $(FUZZ_SRC) $(wildcard daemon/sys/spill_store*.h)
 	clang++ $(CPPFLAGS) -std=c++20 $(WARN) -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=undefined $(FUZZ_SRC) -o $@ -lfmt -lisal
 
-.PHONY: check-crash fuzz
+.PHONY: check-crash fuzz fuzz-socket
+fuzz-socket: ## peers that send a daemon under ASan and UBSan anything (root; FUZZ_SECONDS=300)
+	@$(MAKE) --no-print-directory $(ASAN) $(B)/sanitize/bin/cxl-kvd $(B)/sanitize/native/socket_fuzz_test
+	@CXL_KV_FUZZ_SECONDS=$(FUZZ_SECONDS) selftests/run -t 3600 $(B)/sanitize/native/socket_fuzz_test
+
 fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under ASan and UBSan (FUZZ_SECONDS=300)
 	@mkdir -p $(B)/fuzz/corpus
 	$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus
@@ -221,9 +225,11 @@ fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under A
 # Programs that take many minutes, so not part of `make check`.
 CHECK_LONG := $(LONG) $(B)/native/session_soak_test
 .PHONY: check-long
-check-long: all $(CHECK_LONG) ## what takes many minutes: two soaks of 10, sanitizers (root; CXL_KV_SOAK_SECONDS=600)
+check-long: all $(CHECK_LONG) ## what takes many minutes: two soaks of 10, fuzzing, sanitizers (root; CXL_KV_SOAK_SECONDS=600)
 	@CXL_KV_SOAK_SECONDS=$${CXL_KV_SOAK_SECONDS:-600} selftests/run -t 3600 $(CHECK_LONG)
-	@$(MAKE) --no-print-directory check-sanitize check-thread-sanitize
+	@$(MAKE) --no-print-directory fuzz-socket
+	@$(MAKE) --no-print-directory check-sanitize
+	@$(MAKE) --no-print-directory check-thread-sanitize
 
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
