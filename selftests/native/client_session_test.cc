@@ -71,7 +71,7 @@ protected:
 } // namespace
 
 /* 15: counters of a tier stay right whatever way blocks leave it. */
-TEST_F(SessionTest, TierCountersEndAtZero)
+TEST_F(SessionTest, Complaint15TierCountersEndAtZero)
 {
 	ASSERT_NO_FATAL_FAILURE(start());
 	for (uint32_t round = 0; round < 3; round++) {
@@ -104,7 +104,7 @@ TEST_F(SessionTest, TierCountersEndAtZero)
 }
 
 /* 16: a wake that the disk fails ends, and the session can be computed again. */
-TEST_F(SessionTest, WakeFromABrokenDiskEndsAndRecomputeWorks)
+TEST_F(SessionTest, Complaint16WakeFromABrokenDiskEndsAndRecomputeWorks)
 {
 	ASSERT_NO_FATAL_FAILURE(start());
 	for (uint32_t slot = 0; slot < wide_geometry.nr_slots; slot++)
@@ -125,7 +125,7 @@ TEST_F(SessionTest, WakeFromABrokenDiskEndsAndRecomputeWorks)
 }
 
 /* 17: two sessions that do not fit together never hold a half each. */
-TEST_F(SessionTest, TwoHalfWokenSessionsNeverHoldThePool)
+TEST_F(SessionTest, Complaint17TwoHalfWokenSessionsNeverHoldThePool)
 {
 	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0"}));
 	for (uint32_t slot = 0; slot < 3; slot++)
@@ -160,7 +160,7 @@ TEST_F(SessionTest, TwoHalfWokenSessionsNeverHoldThePool)
 }
 
 /* 17: who waits behind others waits no longer than he said. */
-TEST_F(SessionTest, WakeEndsAtItsDeadlineWhateverItWaitsFor)
+TEST_F(SessionTest, Complaint17WakeEndsAtItsDeadlineWhateverItWaitsFor)
 {
 	ASSERT_NO_FATAL_FAILURE(start({"SESSION__MAX_WAKES=1", "SESSION__RESERVE_BLOCKS=0"}));
 	for (uint32_t slot = 0; slot < 3; slot++)
@@ -179,7 +179,7 @@ TEST_F(SessionTest, WakeEndsAtItsDeadlineWhateverItWaitsFor)
 }
 
 /* 20: a tier that only mirrors the one above is said so. */
-TEST_F(SessionTest, AColdTierSmallerThanMemoryIsWarnedOf)
+TEST_F(SessionTest, Complaint20AColdTierSmallerThanMemoryIsWarnedOf)
 {
 	ASSERT_NO_FATAL_FAILURE(start());
 	EXPECT_EQ(status()["warnings"].dump().find("cold tier is smaller"), std::string::npos);
