@@ -351,6 +351,8 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 	/* Somebody needed it and had to wait: what is near is needed next. */
 	if (old == Where::Cold && where == Where::Hot && !ordered) {
 		session.life.use(now_ms);
+		/* A use, and the hint that may follow in this step is no other one. */
+		learner_.accessed(block, 1, table.state[block], clock_.now());
 		table.set_accessed(block, clock_.now());
 		if (session.nr[as_index(Where::Cold)])
 			wish_neighbours(block);

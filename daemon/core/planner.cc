@@ -175,17 +175,19 @@ uint64_t Planner::promotable_bytes() const
 void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
 {
 	uint64_t got = 0;
-	for (const Pass &pass : {Pass{tier, false, false}, Pass{tier, true, false}}) {
-		uint64_t bytes = pass.hard ? hard_bytes : std::max(soft_bytes, hard_bytes);
+	for (Reach reach : {Reach::Needed, Reach::Watermark, Reach::Anything}) {
+		const Pass pass{tier, reach};
+		uint64_t bytes =
+			reach == Reach::Watermark ? std::max(soft_bytes, hard_bytes) : hard_bytes;
 		got += take_queued(pass, VictimQueue::Low, minus(bytes, got));
 		got += take_idle(pass, minus(bytes, got));
 		/* Who is active keeps what it has while an idle session's blocks need only wait. */
-		if (pass.hard || !idle_held_)
+		if (pass.hard() || !idle_held_)
 			got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
 	}
-	got += take_queued({tier, true, false}, VictimQueue::Kept, minus(hard_bytes, got));
+	got += take_queued({tier, Reach::Anything}, VictimQueue::Kept, minus(hard_bytes, got));
 	for (VictimQueue::Band band : {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
-		got += take_queued({tier, true, true}, band, minus(hard_bytes, got));
+		got += take_queued({tier, Reach::Waking}, band, minus(hard_bytes, got));
 }
 
 /* The oldest eligible blocks of an arena, until they come to the bytes asked for. */
@@ -255,22 +257,23 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 {
 	uint32_t slot = arena.geometry().slot_of(block);
 	const Session &session = arena.sessions[slot];
-	if (!pass.waking && session.wake_until_ms > input_.now_ms)
+	if (!pass.waking() && session.wake_until_ms > input_.now_ms)
 		return false;
-	if (!arena.movable(block, input_.now_ms, !pass.hard) || arena.table.ordered(block))
+	if (!arena.movable(block, input_.now_ms, !pass.hard()) || arena.table.ordered(block))
 		return false;
 	if (!session.life.active())
 		return true;
-	if (!pass.waking && (arena.being_written(block) || at_floor(arena, block, pass)))
+	if (!pass.waking() && (arena.being_written(block) || at_floor(arena, block, pass)))
 		return false;
-	if (pass.hard)
+	if (pass.hard())
 		return true;
-	return arena.score(block) < options_.demote_score && arena.phase(slot) != Phase::Prefill;
+	return (pass.reach == Reach::Needed || arena.score(block) < options_.demote_score) &&
+	       arena.phase(slot) != Phase::Prefill;
 }
 
 bool Planner::at_floor(const ArenaState &arena, uint32_t block, const Pass &pass) const
 {
-	return options_.head_floor > 0 && pass.tier == Where::Hot && !pass.waking &&
+	return options_.head_floor > 0 && pass.tier == Where::Hot && !pass.waking() &&
 	       arena.at_floor(block);
 }
 

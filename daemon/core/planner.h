@@ -4,8 +4,16 @@
  *
  * Leaving, in this order: blocks outside the attention window; pins below the
  * default priority; idle sessions, the longest idle first; the rest by the
- * paper's eviction priority. Anchors, pins above the default and sessions that
+ * priority of the preset. Anchors, pins above the default and sessions that
  * are being woken leave only when room that is needed now is not found otherwise.
+ *
+ * The heads share one pool. The block of the least worth (reuse_model.h: hits
+ * to be expected for the time it takes room) leaves, whichever head it is of, so
+ * room flows to the head where a block more earns most hits until the marginal
+ * ones are equal: the optimal partition where hits are concave in room (Stone,
+ * Turek and Wolf, IEEE Trans. Computers 41(9), 1992), found anew by every plan.
+ * A head that holds no more than head_floor times the mean of its session's
+ * heads loses none.
  */
 #pragma once
 
@@ -47,11 +55,19 @@ private:
 		return !counted_ || arena.tenant == *counted_;
 	}
 
-	/* How far a pass goes: a soft one keeps what is young, scores well, or prefills. */
+	/*
+	 * How far a pass goes, each further than the one before. For a watermark: what is young,
+	 * scores well or prefills stays. For room that is needed now, worth alone says who goes
+	 * first, and a score spares nobody: where the tier holds less than one step reads, what
+	 * scored lately is no better than what is about to be read. Then nothing is spared, and
+	 * last not even what is being woken.
+	 */
+	enum class Reach : uint8_t { Watermark, Needed, Anything, Waking };
 	struct Pass {
 		Where tier;
-		bool hard;
-		bool waking;
+		Reach reach;
+		[[nodiscard]] bool hard() const { return reach >= Reach::Anything; }
+		[[nodiscard]] bool waking() const { return reach == Reach::Waking; }
 	};
 	class Collector;
 	class Promoter;

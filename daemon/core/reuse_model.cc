@@ -12,13 +12,16 @@ namespace {
 /* A kind that was seen little is believed to be like all others: as if by so many blocks. */
 constexpr double prior_blocks = 20;
 
-/* First age of a bin; one more than there are bins. */
+/*
+ * First age of a bin; one more than there are bins. Ages are whole numbers, and
+ * so the half octave from 1.4 to 2 has none: it is empty.
+ */
 double bin_begin(unsigned bin)
 {
 	static const std::vector<double> begin = [] {
 		std::vector<double> all(1, 0);
 		for (unsigned i = 0; i < 64; i++)
-			all.push_back(std::exp2(i / 2.0));
+			all.push_back(std::ceil(std::exp2(i / 2.0)));
 		return all;
 	}();
 	return begin[bin];
@@ -99,15 +102,15 @@ void ReuseModel::learn_kind(Kind kind, const std::vector<double> &prior)
 	double rate[nr_bins], width[nr_bins];
 	for (unsigned bin = 0; bin < nr_bins; bin++) {
 		width[bin] = bin_begin(bin + 1) - bin_begin(bin);
-		double block_time = prior_blocks * width[bin];
+		double block_time = prior_blocks * std::max(width[bin], 1.0);
 		rate[bin] = (uses_[at(kind, bin)] + prior[bin] * block_time) /
 			    (block_time_[at(kind, bin)] + block_time);
 	}
 	for (unsigned first = 0; first < nr_bins; first++) {
 		double unused = 1, time = 0, best = 0;
 		for (unsigned bin = first; bin < nr_bins; bin++) {
-			/* On average a block is in the middle of its first bin. */
-			double span = bin == first ? width[bin] / 2 : width[bin];
+			/* On average a block is in the middle of the ages of its first bin. */
+			double span = bin == first ? (width[bin] + 1) / 2 : width[bin];
 			double left = unused * std::exp(-rate[bin] * span);
 			time += (unused + left) / 2 * span;
 			unused = left;

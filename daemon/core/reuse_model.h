@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,8 +33,11 @@ public:
 
 	/* nr blocks of this kind were watched while their age went from..to. */
 	void watched(Kind kind, uint64_t from, uint64_t to, uint32_t nr = 1);
-	/* And were used at this age. */
-	void used(Kind kind, uint64_t age, uint32_t nr = 1) { uses_[at(kind, bin_of(age))] += nr; }
+	/* And were used at this age, at the end of the unit of time before it. */
+	void used(Kind kind, uint64_t age, uint32_t nr = 1)
+	{
+		uses_[at(kind, bin_of(age - std::min<uint64_t>(age, 1)))] += nr;
+	}
 
 	/* Draws the conclusions from what was seen. */
 	void learn(uint64_t now);

@@ -49,6 +49,7 @@ void CoreTier::plan()
 {
 	const uint64_t limit = capacity_ * block_bytes;
 	PlanInput input;
+	now_ms_ += step_ms;
 	input.now_ms = now_ms_;
 	input.hot = {nr_resident_ * block_bytes, limit, limit, limit};
 	input.move_budget_bytes = input.spill_budget_bytes = UINT64_MAX;

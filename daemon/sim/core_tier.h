@@ -27,7 +27,8 @@ public:
 
 private:
 	static constexpr uint32_t block_bytes = 4096; /* any will do */
-	/* Long enough that no move is too fresh, and no refusal is remembered. */
+	/* A step, and as long again until its plan: no move is too fresh for it, and no refusal is
+	 * remembered. */
 	static constexpr uint64_t step_ms = 1000;
 
 	Geometry geometry_;

@@ -38,6 +38,26 @@ TEST(Reuse, BlocksThatComeBackSoonAreWorthMore)
 	EXPECT_LT(model.worth(1, 50'000), model.worth(1, 50) / 10);
 }
 
+TEST(Reuse, TimeIsWholeSteps)
+{
+	ReuseModel model(1e6);
+	for (int i = 0; i < 20'000; i++) {
+		/* Nine of ten are used at the next step, the others not for long. */
+		model.watched(1, 0, i % 10 ? 1 : 50);
+		if (i % 10)
+			model.used(1, 1);
+		/* All are used at every second. */
+		model.watched(2, 0, 2);
+		model.used(2, 2);
+	}
+	model.learn(1);
+	EXPECT_GT(model.worth(1, 0), 0.8);
+	EXPECT_LT(model.worth(1, 1), 0.05) << "it has just missed its use";
+	EXPECT_GT(model.worth(2, 1), 2 * model.worth(2, 0)) << "due";
+	EXPECT_GT(model.worth(2, 1), 0.9);
+	EXPECT_LT(model.worth(2, 2), 0.1) << "missed";
+}
+
 TEST(Reuse, WhatWasSeenLongAgoIsForgotten)
 {
 	ReuseModel model(1000);
