@@ -43,14 +43,6 @@ Hits run(const BlockTrace &trace, const char *policy, uint32_t capacity)
 	return replay(trace, *cache);
 }
 
-std::string att_bytes(std::initializer_list<uint32_t> header, size_t nr, uint8_t value = 128)
-{
-	std::string bytes(reinterpret_cast<const char *>(header.begin()), header.size() * 4);
-	return bytes + std::string(nr, static_cast<char>(value));
-}
-
-constexpr uint32_t magic = 0x4B564154;
-
 } // namespace
 
 TEST(Readers, BlockTracesInBothForms)
@@ -84,26 +76,6 @@ TEST(Readers, BadLinesAreNamed)
 	EXPECT_NE(wrong("17\n").find("no request"), std::string::npos);
 }
 
-TEST(Readers, AttFilesAreChecked)
-{
-	auto wrong = [](std::string bytes) {
-		auto trace = AttTrace::parse(std::move(bytes));
-		return trace ? std::string("accepted") : trace.error().what;
-	};
-	EXPECT_EQ(wrong(att_bytes({magic, 2, 3, 8, 4, 2}, 2 * 3 * 8 * 4)), "accepted");
-	EXPECT_NE(wrong("short").find("header"), std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic + 1, 2, 3, 8, 4, 2}, 192)).find("magic"),
-		  std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 2, 3, 8, 4, 2}, 191)).find("191"), std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 2, 3, 9, 4, 2}, 2 * 3 * 9 * 4)).find("more steps"),
-		  std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 0, 3, 8, 4, 2}, 192)).find("layers"), std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 2, 3, 8, 4, 0}, 192)).find("tokens"), std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 1024, 1024, 1 << 24, 1 << 20, 1 << 20}, 9))
-			  .find("header says"),
-		  std::string::npos);
-}
-
 TEST(Readers, DamagedXzIsRefused)
 {
 	std::string path = testing::TempDir() + "cxl-kv-sim-" + std::to_string(getpid());
@@ -120,15 +92,6 @@ TEST(Readers, DamagedXzIsRefused)
 	bytes = read_trace_file(path);
 	ASSERT_FALSE(bytes);
 	EXPECT_EQ(bytes.error().code, ENOENT);
-}
-
-TEST(Readers, AccessIsParsed)
-{
-	EXPECT_EQ((*Access::parse("top:8")).top, 8u);
-	EXPECT_FLOAT_EQ((*Access::parse("thr:0.05")).threshold, 0.05f);
-	for (const char *text :
-	     {"", "top:", "top:0", "top:-1", "top:8x", "thr:1", "thr:nan", "all"})
-		EXPECT_FALSE(Access::parse(text)) << text;
 }
 
 TEST(Policies, LruAndOptOnALoop)
@@ -178,48 +141,6 @@ TEST(Policies, NoneHoldsMoreThanItsCapacityAndNoneBeatsOpt)
 				<< policy.name << " lost a block without need";
 		}
 	}
-}
-
-TEST(Policies, AttentionThatStaysIsHitAndThatMovesIsFetched)
-{
-	/* One head, 8 blocks of 4 tokens; block 0 and the current one have all the mass. */
-	std::string bytes = att_bytes({magic, 1, 1, 32, 8, 4}, 32 * 8, 0);
-	for (size_t t = 0; t < 32; t++) {
-		bytes[24 + t * 8] = '\xb4';
-		bytes[24 + t * 8 + t / 4] = '\xb4';
-	}
-	auto trace = AttTrace::parse(bytes);
-	ASSERT_TRUE(trace);
-	for (const AttPolicy &policy : att_policies()) {
-		AttHits hits;
-		replay_att(*trace, policy, Access{}, 0.25, hits);
-		EXPECT_EQ(hits.nr_head_steps, 16u) << policy.name;
-		EXPECT_EQ(hits.nr_accesses, 32u) << policy.name;
-		EXPECT_EQ(hits.nr_hits, 32u) << policy.name;
-		EXPECT_NEAR(hits.recall_percent(), 100, 1e-9) << policy.name;
-		EXPECT_EQ(hits.nr_fetched, 0u) << policy.name;
-	}
-}
-
-TEST(Policies, H2oKeepsHeavyHittersAndTheLastBlocks)
-{
-	/* One head, 16 blocks of 2 tokens. Block 1 has all the mass up to step 15; then what is
-	 * read are the last three blocks. A budget of 6 holds both. */
-	std::string bytes = att_bytes({magic, 1, 1, 32, 16, 2}, 32 * 16, 0);
-	for (size_t t = 0; t < 32; t++)
-		for (size_t back = 0; back < 3; back++)
-			bytes[24 + t * 16 + (t < 16 ? std::min<size_t>(1, t / 2) : t / 2 - back)] =
-				'\xb4';
-	for (size_t t = 28; t < 32; t++)
-		bytes[24 + t * 16 + 1] = '\xb4';
-	auto trace = AttTrace::parse(bytes);
-	ASSERT_TRUE(trace);
-	AttHits hits;
-	replay_att(*trace, *find_att_policy("h2o+head"), Access{}, 6. / 16, hits);
-	EXPECT_EQ(hits.nr_hits, hits.nr_accesses);
-	AttHits window;
-	replay_att(*trace, *find_att_policy("sink+window"), Access{}, 6. / 16, window);
-	EXPECT_EQ(window.nr_accesses - window.nr_hits, 4u) << "block 1 is not of the window";
 }
 
 TEST(Policies, PaperIsLruWhereScoresHaveFaded)
