@@ -234,11 +234,13 @@ check-long: all $(CHECK_LONG) ## what takes many minutes: two soaks of 10, fuzzi
 check-native: all $(NATIVE) ## tests that need userfaultfd (root)
 	@selftests/run $(wildcard selftests/native/*.sh) $(NATIVE)
 
-check-vm: all kmod $(VMTEST) $(B)/native/client_daemon_test ## tests in guests with two memory tiers (QEMU, no KVM needed)
+# Tests of the native kind that guests run as well, with the module.
+VM_NATIVE := $(addprefix $(B)/native/,client_daemon_test record_test)
+check-vm: all kmod $(VMTEST) $(VM_NATIVE) ## tests in guests with two memory tiers (QEMU, no KVM needed)
 	@selftests/run -t 1800 $(wildcard selftests/vm/suites/*)
 
 .PHONY: check-kernels
-check-kernels: all kmod $(VMTEST) $(B)/native/client_daemon_test ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
+check-kernels: all kmod $(VMTEST) $(VM_NATIVE) ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
 	@selftests/deps -n debootstrap
 	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
 

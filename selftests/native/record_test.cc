@@ -2,7 +2,8 @@
 /*
  * Recording from a live daemon: turns become requests whose block ids follow
  * what the blocks hold, attention becomes an .att file, and the simulator reads
- * what cxl-kv record wrote, however it was ended.
+ * what cxl-kv record wrote, however it was ended. Guests run it with the module
+ * as keeper (selftests/vm/client/record.sh).
  */
 #include "cli/control_client.h"
 #include "lib/daemon_fixture.h"
@@ -105,7 +106,26 @@ protected:
 	}
 };
 
+/* Where a parked session goes to cold at once. */
+class RecordOfColdTest : public RecordTest {
+protected:
+	void SetUp() override
+	{
+		start(kGeometry,
+		      {"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB", "DAEMON__INTERVAL_MS=5",
+		       "SESSION__IDLE_MS=40", "SESSION__RESUME_MS=10", "SESSION__WARM_MS=0",
+		       "SESSION__COLD_MS=80", "SESSION__MIN_RESIDENCY_MS=0"});
+	}
+};
+
 } // namespace
+
+TEST_F(RecordTest, TheModuleIsTheKeeperWhereThereIsOne)
+{
+	auto status = ControlClient::connect()->call({{"op", "status"}});
+	ASSERT_TRUE(status);
+	EXPECT_EQ((*status)["mode"], access("/dev/cxl_kv", F_OK) == 0 ? "module" : "native");
+}
 
 TEST_F(RecordTest, EqualPrefixesHaveEqualIdsWhateverTheSlotHeldBefore)
 {
@@ -149,6 +169,30 @@ TEST_F(RecordTest, EqualPrefixesHaveEqualIdsWhateverTheSlotHeldBefore)
 		EXPECT_NE(fourth["hash_ids"][i], third["hash_ids"][i]) << i;
 	EXPECT_LE(first["timestamp"], second["timestamp"]);
 	EXPECT_LE(third["timestamp"], fourth["timestamp"]);
+}
+
+/* A hole would read as zeros, and all that is spilled would look like one conversation. */
+TEST_F(RecordOfColdTest, BlocksThatAreNotInMemoryHaveIdsOfTheirOwn)
+{
+	for (uint32_t slot = 0; slot < 2; slot++) {
+		open_session(slot, {1, 2});
+		turn(slot, 32, 0);
+		ASSERT_EQ(cxl_kv_session_park(arena_, slot), 0);
+	}
+	ASSERT_TRUE(eventually([] {
+		auto status = ControlClient::connect()->call({{"op", "status"}});
+		return status && (*status)["tiers"]["hot"]["blocks"] == 0;
+	})) << "parked sessions go to cold at once here";
+	ControlClient client = begin("requests");
+	std::vector<json> events;
+	for (uint32_t slot = 0; slot < 2; slot++) {
+		turn(slot, 33, 0);
+		ASSERT_EQ(cxl_kv_session_park(arena_, slot), 0);
+		events.push_back(next(client));
+		ASSERT_EQ(events.back()["hash_ids"].size(), 2u) << events.back();
+	}
+	for (size_t i = 0; i < 2; i++)
+		EXPECT_NE(events[0]["hash_ids"][i], events[1]["hash_ids"][i]) << i;
 }
 
 TEST_F(RecordTest, TurnsUnderWayComeBeforeTheEnd)
