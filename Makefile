@@ -261,7 +261,7 @@ format: ## clang-format on everything but the kernel's files
 
 bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
-	@echo "== policy_quality"; selftests/bench/policy_quality || [ $$? = 4 ]
+	@for t in policy_tables policy_quality; do echo "== $$t"; selftests/bench/$$t || [ $$? = 4 ] || exit 1; done
 
 bench-guest: all $(B)/bench/wake_bench ## waking from the second node of a guest beside recomputing: only the ratio means something
 	@selftests/vm/run --node1 ram --name bench --stream $(B)/bench/wake_bench warm 0
