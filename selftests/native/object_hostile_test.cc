@@ -111,6 +111,7 @@ TEST_F(Hostile, a_namespace_replaced_under_items_that_wait_is_not_there)
 	rings_.put(CXL_KV_LANE_STORE, {store});
 	while (!rings_.nr_results(CXL_KV_LANE_STORE))
 		std::this_thread::yield();
+	ASSERT_EQ(rings_.lanes[CXL_KV_LANE_STORE].results[0].result, 0);
 	std::vector<cxl_kv_item> loads, stores;
 	for (uint32_t i = 0; i < CXL_KV_LANE_ENTRIES; i++) {
 		loads.push_back(item(CXL_KV_ITEM_LOAD, 5, i));
@@ -120,8 +121,8 @@ TEST_F(Hostile, a_namespace_replaced_under_items_that_wait_is_not_there)
 		stores.push_back(item(CXL_KV_ITEM_STORE, 100 + i, i));
 		stores.back().flags = store.flags;
 	}
-	rings_.put(CXL_KV_LANE_STORE, stores);
 	rings_.put(CXL_KV_LANE_LOAD, loads);
+	rings_.put(CXL_KV_LANE_STORE, stores);
 	EXPECT_TRUE(peer_->ask(fmt::format(R"({{"op":"namespace_close","namespace":{}}})", space_))
 			    .value("ok", false));
 	EXPECT_NE(open("another"), 0u) << "replaced";
