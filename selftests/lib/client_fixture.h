@@ -43,7 +43,7 @@ protected:
 	{
 		using Clock = std::chrono::steady_clock;
 
-		for (auto end = Clock::now() + std::chrono::seconds(10); Clock::now() < end;) {
+		for (auto end = Clock::now() + std::chrono::seconds(60); Clock::now() < end;) {
 			if (condition())
 				return true;
 			std::this_thread::sleep_for(std::chrono::milliseconds(1));

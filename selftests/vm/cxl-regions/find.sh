@@ -25,10 +25,11 @@ live_pages()
 	[[ $(md5sum <"/dev/shm/live$1") == "$sum" ]]
 }
 
-# What the module says of a node is what the kernel says, which has it from CDAT, too.
+# What the module says of a node is what the kernel says of its region, which it has from CDAT, too.
+# (Newer kernels than 6.12 do not say it of the node.)
 says_what_the_kernel_says()
 {
-	local kernel=/sys/devices/system/node/node$1/access1/initiators ours=$class/node$1 name
+	local kernel=$bus/region$(($1 - 2))/access1 ours=$class/node$1 name
 
 	for name in read_latency:_ns write_latency:_ns read_bandwidth:_MBps write_bandwidth:_MBps; do
 		is "$ours/${name/:/}" "$(cat "$kernel/${name%:*}")" || return

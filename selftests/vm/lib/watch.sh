@@ -50,7 +50,7 @@ test_end()
 	note "$test: $results results, exit status $status, $((SECONDS - begin)) s"
 }
 
-# 1 if the guest ended before it was up, more if it was silent until the deadline.
+# Not 0 if the guest ended before it was up, or was silent until the deadline.
 watch_boot()
 {
 	local line=""
