@@ -5,7 +5,6 @@
 #include "codec/codec_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -34,21 +33,8 @@ size_t row_bytes(const Shape &shape)
 	return shape.format == Format::Int4 ? shape.dim / 2 : shape.dim;
 }
 
-float half_to_float(uint16_t bits)
-{
-	uint32_t sign = uint32_t{bits & 0x8000u} << 16;
-	uint32_t wide = uint32_t{bits & 0x7fffu} << 13;
-	/* The exponent is biased by 15, not 127: a factor mends that, for subnormals too. */
-	float magnitude = (bits & 0x7c00) == 0x7c00 ? std::bit_cast<float>(wide | 0x7f800000)
-						    : std::bit_cast<float>(wide) * 0x1p112f;
-	return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-}
-
-float to_float(Source source, uint16_t bits)
-{
-	return source == Source::Fp16 ? half_to_float(bits)
-				      : std::bit_cast<float>(uint32_t{bits} << 16);
-}
+/* 4 KiB. */
+constexpr uint32_t kChunkElements = 2048;
 
 size_t nr_key_scales(const Shape &shape)
 {
@@ -113,31 +99,53 @@ bool Codec::encode(std::span<const std::byte> raw, std::span<std::byte> out)
 {
 	const auto *keys = reinterpret_cast<const uint16_t *>(raw.data());
 	const auto *values = keys + size_t{shape_.tokens} * shape_.dim;
-	size_t nr_keys = nr_key_scales(shape_), nr_values = nr_value_scales(shape_);
-	uint32_t shift = group_shift(shape_);
+	uint32_t shift = group_shift(shape_), groups = nr_groups(shape_);
+	Target to = target(out.data(), nr_key_scales(shape_));
 
-	rows().fold(keys, shape_.tokens, shape_.dim, low_.data(), high_.data());
-	if (!encode_half(keys, nr_keys, 0, out.data()))
+	rows().fold(shape_, keys, low_.data(), high_.data());
+	if (!encode_rows({keys, shape_.tokens, 0, values}, nr_key_scales(shape_), to))
 		return false;
-	rows().ranges(values, shape_.tokens, shape_.dim, shift, low_.data(), high_.data());
-	return encode_half(values, nr_values, shift, out.data() + half_bytes(shape_, nr_keys));
+	/* So few rows at a time that they are in the first cache when they are read again. */
+	uint32_t most = std::max(1u, kChunkElements / shape_.dim);
+	to = target(to.codes, nr_value_scales(shape_));
+	for (uint32_t t = 0; t < shape_.tokens; t += most) {
+		uint32_t nr = std::min(most, shape_.tokens - t);
+		const uint16_t *x = values + size_t{t} * shape_.dim;
+		rows().ranges(shape_, x, size_t{nr} * groups, shift, low_.data(), high_.data());
+		if (!encode_rows({x, nr, shift, nullptr}, size_t{nr} * groups, to))
+			return false;
+	}
+	return true;
 }
 
-bool Codec::encode_half(const uint16_t *x, size_t nr_scales, uint32_t shift, std::byte *out)
+/* Where half a block that begins there has its scales, offsets and codes. */
+Codec::Target Codec::target(std::byte *half, size_t nr_scales) const
+{
+	size_t bytes = nr_scales * sizeof(float);
+
+	return {half, half + bytes, half + bytes * floats_per_scale(shape_)};
+}
+
+/* Scales for the ranges in low_ and high_, and the rows' codes with them; moves the target on. */
+bool Codec::encode_rows(const Run &run, size_t nr_scales, Target &to)
 {
 	size_t bytes = nr_scales * sizeof(float), whole = (nr_scales + 31) / 32 * 32;
 
-	std::fill(low_.begin() + static_cast<ptrdiff_t>(nr_scales), low_.end(), 0);
-	std::fill(high_.begin() + static_cast<ptrdiff_t>(nr_scales), high_.end(), 0);
+	std::fill(low_.begin() + static_cast<ptrdiff_t>(nr_scales),
+		  low_.begin() + static_cast<ptrdiff_t>(whole), 0);
+	std::fill(high_.begin() + static_cast<ptrdiff_t>(nr_scales),
+		  high_.begin() + static_cast<ptrdiff_t>(whole), 0);
 	if (!rows().scales(shape_, low_.data(), high_.data(), whole, scale_.data(), inverse_.data(),
 			   offset_.data()))
 		return false;
-	memcpy(out, scale_.data(), bytes);
+	memcpy(to.scales, scale_.data(), bytes);
 	if (shape_.format == Format::Int4)
-		memcpy(out + bytes, offset_.data(), bytes);
-	out += bytes * floats_per_scale(shape_);
-	rows().encode(shape_, x, inverse_.data(), offset_.data(), shift,
-		      reinterpret_cast<uint8_t *>(out));
+		memcpy(to.offsets, offset_.data(), bytes);
+	rows().encode(shape_, run.x, run.tokens, inverse_.data(), offset_.data(), run.shift,
+		      run.next, reinterpret_cast<uint8_t *>(to.codes));
+	to.scales += bytes;
+	to.offsets += bytes;
+	to.codes += run.tokens * row_bytes(shape_);
 	return true;
 }
 
@@ -166,19 +174,9 @@ void Codec::decode_half(const std::byte *in, size_t nr_scales, uint32_t shift, u
 
 ErrorStats Codec::compare(std::span<const std::byte> raw, std::span<const std::byte> decoded) const
 {
-	ErrorStats out;
-
-	for (size_t i = 0; i < raw.size(); i += sizeof(uint16_t)) {
-		uint16_t a, b;
-		memcpy(&a, raw.data() + i, sizeof(a));
-		memcpy(&b, decoded.data() + i, sizeof(b));
-		double x = to_float(shape_.source, a), y = to_float(shape_.source, b);
-		out.signal += x * x;
-		out.noise += (x - y) * (x - y);
-		out.dot += x * y;
-		out.decoded += y * y;
-	}
-	return out;
+	return rows().compare(shape_.source, reinterpret_cast<const uint16_t *>(raw.data()),
+			      reinterpret_cast<const uint16_t *>(decoded.data()),
+			      raw.size() / sizeof(uint16_t));
 }
 
 } // namespace cxlkv::codec

@@ -65,7 +65,17 @@ public:
 					 std::span<const std::byte> decoded) const;
 
 private:
-	bool encode_half(const uint16_t *x, size_t nr_scales, uint32_t shift, std::byte *out);
+	/* Rows to encode; next: rows that come after them. */
+	struct Run {
+		const uint16_t *x;
+		uint32_t tokens, shift;
+		const uint16_t *next;
+	};
+	struct Target {
+		std::byte *scales, *offsets, *codes;
+	};
+	[[nodiscard]] Target target(std::byte *half, size_t nr_scales) const;
+	bool encode_rows(const Run &run, size_t nr_scales, Target &to);
 	void decode_half(const std::byte *in, size_t nr_scales, uint32_t shift, uint16_t *x);
 
 	Shape shape_;

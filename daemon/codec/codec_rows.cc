@@ -2,6 +2,7 @@
 /* Compiled once for each instruction set that Highway knows; rows() picks at run time. */
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/codec_rows.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -22,13 +23,21 @@ using U8 = hn::Rebind<uint8_t, F32>;
 using I8 = hn::Rebind<int8_t, F32>;
 using Vec = hn::Vec<F32>;
 
+constexpr size_t kLineElements = 64 / sizeof(uint16_t); /* of a cache line */
+
+template <Source source, class D> HWY_INLINE hn::Vec<D> load_as(D d, const uint16_t *x)
+{
+	auto bits = hn::LoadU(hn::Rebind<uint16_t, D>(), x);
+	if constexpr (source == Source::Fp16)
+		return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+	else
+		return hn::BitCast(
+			d, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, D>(), bits)));
+}
+
 template <Source source> HWY_INLINE Vec load(const uint16_t *x)
 {
-	if constexpr (source == Source::Fp16)
-		return hn::PromoteTo(F32(), hn::BitCast(F16(), hn::LoadU(U16(), x)));
-	else
-		return hn::BitCast(F32(),
-				   hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), x))));
+	return load_as<source>(F32(), x);
 }
 
 /* Rounds to nearest, ties to even. */
@@ -66,44 +75,74 @@ template <class D, class V> HWY_INLINE V ordered(D d, V v)
 	return hn::Xor(v, hn::And(hn::ShiftRight<15>(v), hn::Set(d, 0x7fff)));
 }
 
-HWY_INLINE hn::Vec<hn::ScalableTag<int16_t>> load_ordered(const uint16_t *x)
+using I16 = hn::ScalableTag<int16_t>;
+
+/*
+ * What the ends of a range are found by: of formats that are symmetric around zero
+ * only the magnitude counts, which is the larger end.
+ */
+template <bool symmetric> HWY_INLINE hn::Vec<I16> load_ordered(const uint16_t *x)
 {
-	hn::ScalableTag<int16_t> d;
-	return ordered(d, hn::LoadU(d, reinterpret_cast<const int16_t *>(x)));
+	I16 d;
+	auto v = hn::LoadU(d, reinterpret_cast<const int16_t *>(x));
+	if constexpr (symmetric)
+		return hn::And(v, hn::Set(d, 0x7fff));
+	else
+		return ordered(d, v);
 }
 
-void fold(const uint16_t *x, size_t tokens, size_t dim, int16_t *low, int16_t *high)
+template <bool symmetric>
+void fold_rows(const uint16_t *x, size_t tokens, size_t dim, int16_t *low, int16_t *high)
 {
-	hn::ScalableTag<int16_t> d;
+	I16 d;
 	for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-		auto v = load_ordered(x + i);
+		auto v = load_ordered<symmetric>(x + i);
 		hn::StoreU(v, d, low + i);
 		hn::StoreU(v, d, high + i);
 	}
 	for (size_t t = 1; t < tokens; t++) {
 		for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-			auto v = load_ordered(x + t * dim + i);
-			hn::StoreU(hn::Min(v, hn::LoadU(d, low + i)), d, low + i);
+			auto v = load_ordered<symmetric>(x + t * dim + i);
+			if constexpr (!symmetric)
+				hn::StoreU(hn::Min(v, hn::LoadU(d, low + i)), d, low + i);
 			hn::StoreU(hn::Max(v, hn::LoadU(d, high + i)), d, high + i);
 		}
 	}
 }
 
-void ranges(const uint16_t *x, size_t tokens, size_t dim, uint32_t group_shift, int16_t *low,
-	    int16_t *high)
+template <bool symmetric>
+void ranges_of(const uint16_t *x, size_t nr, uint32_t group_shift, int16_t *low, int16_t *high)
 {
-	hn::ScalableTag<int16_t> d;
+	I16 d;
 	size_t size = size_t{1} << group_shift;
-	for (size_t group = 0; group < tokens * dim >> group_shift; group++, x += size) {
-		auto least = load_ordered(x), most = least;
+	for (size_t group = 0; group < nr; group++, x += size) {
+		auto least = load_ordered<symmetric>(x), most = least;
 		for (size_t i = hn::Lanes(d); i < size; i += hn::Lanes(d)) {
-			auto v = load_ordered(x + i);
+			auto v = load_ordered<symmetric>(x + i);
 			least = hn::Min(least, v);
 			most = hn::Max(most, v);
 		}
-		low[group] = hn::GetLane(hn::MinOfLanes(d, least));
+		if constexpr (!symmetric)
+			low[group] = hn::GetLane(hn::MinOfLanes(d, least));
 		high[group] = hn::GetLane(hn::MaxOfLanes(d, most));
 	}
+}
+
+void fold(const Shape &s, const uint16_t *x, int16_t *low, int16_t *high)
+{
+	if (s.format == Format::Int4)
+		fold_rows<false>(x, s.tokens, s.dim, low, high);
+	else
+		fold_rows<true>(x, s.tokens, s.dim, low, high);
+}
+
+void ranges(const Shape &s, const uint16_t *x, size_t nr, uint32_t group_shift, int16_t *low,
+	    int16_t *high)
+{
+	if (s.format == Format::Int4)
+		ranges_of<false>(x, nr, group_shift, low, high);
+	else
+		ranges_of<true>(x, nr, group_shift, low, high);
 }
 
 /* Ordered integers back to numbers. */
@@ -118,42 +157,50 @@ template <Source source> HWY_INLINE Vec unordered(const int16_t *x)
 }
 
 /* The codec's factors: largest / 448, largest / 127, or a fifteenth of the range. */
-template <Source source>
-bool make_scales(Format format, const int16_t *low, const int16_t *high, size_t n, float *scale,
+template <Source source, bool symmetric>
+bool make_scales(float levels, const int16_t *low, const int16_t *high, size_t n, float *scale,
 		 float *inverse, float *offset)
 {
 	F32 df;
-	bool finite = true;
+	auto finite = hn::Eq(hn::Zero(df), hn::Zero(df));
 	auto largest_finite = hn::Set(df, source == Source::Fp16 ? 65504.0f : 3.3895314e38f);
-	auto levels = hn::Set(df, 1.0f / (format == Format::Fp8    ? 448
-					  : format == Format::Int8 ? 127
-								   : 15));
+	auto level = hn::Set(df, 1.0f / levels);
 	for (size_t i = 0; i < n; i += hn::Lanes(df)) {
-		auto least = unordered<source>(low + i), most = unordered<source>(high + i);
-		auto largest = hn::Max(hn::Abs(least), hn::Abs(most));
+		auto most = unordered<source>(high + i), s = hn::Mul(most, level);
 		/* False for NaN too: it sorts beyond the infinities, at one end or the other. */
-		finite = finite && hn::AllTrue(df, hn::And(hn::Le(hn::Abs(least), largest_finite),
-							   hn::Le(hn::Abs(most), largest_finite)));
-		/* most - least could overflow. */
-		auto s = format == Format::Int4
-				 ? hn::Sub(hn::Mul(most, levels), hn::Mul(least, levels))
-				 : hn::Mul(largest, levels);
+		finite = hn::And(finite, hn::Le(hn::Abs(most), largest_finite));
+		if constexpr (!symmetric) {
+			auto least = unordered<source>(low + i);
+			finite = hn::And(finite, hn::Le(hn::Abs(least), largest_finite));
+			/* most - least could overflow. */
+			s = hn::Sub(s, hn::Mul(least, level));
+			hn::StoreU(least, df, offset + i);
+		}
 		/* A scale so small that its inverse overflows stands for zero. */
 		auto zero = hn::Lt(s, hn::Set(df, 1e-37f));
 		hn::StoreU(hn::IfThenZeroElse(zero, s), df, scale + i);
 		hn::StoreU(hn::IfThenZeroElse(zero, hn::Div(hn::Set(df, 1.0f), s)), df,
 			   inverse + i);
-		hn::StoreU(least, df, offset + i);
 	}
-	return finite;
+	return hn::AllTrue(df, finite);
+}
+
+template <Source source>
+bool scales_of(Format format, const int16_t *low, const int16_t *high, size_t n, float *scale,
+	       float *inverse, float *offset)
+{
+	if (format == Format::Int4)
+		return make_scales<source, false>(15, low, high, n, scale, inverse, offset);
+	return make_scales<source, true>(format == Format::Fp8 ? 448 : 127, low, high, n, scale,
+					 inverse, offset);
 }
 
 bool scales(const Shape &s, const int16_t *low, const int16_t *high, size_t n, float *scale,
 	    float *inverse, float *offset)
 {
 	return s.source == Source::Fp16
-		       ? make_scales<Source::Fp16>(s.format, low, high, n, scale, inverse, offset)
-		       : make_scales<Source::Bf16>(s.format, low, high, n, scale, inverse, offset);
+		       ? scales_of<Source::Fp16>(s.format, low, high, n, scale, inverse, offset)
+		       : scales_of<Source::Bf16>(s.format, low, high, n, scale, inverse, offset);
 }
 
 /* |y| is at most 448 but for rounding. */
@@ -293,19 +340,19 @@ void decode_row(Format format, const uint8_t *codes, size_t n, Factors scale, Fa
 		decode4<source>(codes, n, scale, offset, x);
 }
 
-void encode(const Shape &s, const uint16_t *x, const float *inverse, const float *offset,
-	    uint32_t group_shift, uint8_t *codes)
+void encode(const Shape &s, const uint16_t *x, size_t tokens, const float *inverse,
+	    const float *offset, uint32_t group_shift, const uint16_t *next, uint8_t *codes)
 {
 	size_t step = group_shift ? s.dim >> group_shift : 0;
 	size_t row_bytes = s.format == Format::Int4 ? s.dim / 2 : s.dim;
-	for (size_t t = 0; t < s.tokens; t++) {
+	for (size_t t = 0; t < tokens; t++, x += s.dim, codes += row_bytes) {
 		Factors i{inverse + t * step, group_shift}, o{offset + t * step, group_shift};
+		for (size_t ahead = 0; next && ahead < s.dim; ahead += kLineElements)
+			hwy::Prefetch(next + t * s.dim + ahead);
 		if (s.source == Source::Fp16)
-			encode_row<Source::Fp16>(s.format, x + t * s.dim, s.dim, i, o,
-						 codes + t * row_bytes);
+			encode_row<Source::Fp16>(s.format, x, s.dim, i, o, codes);
 		else
-			encode_row<Source::Bf16>(s.format, x + t * s.dim, s.dim, i, o,
-						 codes + t * row_bytes);
+			encode_row<Source::Bf16>(s.format, x, s.dim, i, o, codes);
 	}
 }
 
@@ -325,6 +372,32 @@ void decode(const Shape &s, const uint8_t *codes, const float *scale, const floa
 	}
 }
 
+/* In double: squares of BF16 overflow a float. */
+template <Source source>
+ErrorStats compare_all(const uint16_t *exact, const uint16_t *decoded, size_t n)
+{
+	hn::ScalableTag<double> d;
+	hn::Rebind<float, decltype(d)> df;
+	auto signal = hn::Zero(d), noise = signal, dot = signal, energy = signal;
+	for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+		auto x = hn::PromoteTo(d, load_as<source>(df, exact + i));
+		auto y = hn::PromoteTo(d, load_as<source>(df, decoded + i));
+		auto error = hn::Sub(x, y);
+		signal = hn::MulAdd(x, x, signal);
+		noise = hn::MulAdd(error, error, noise);
+		dot = hn::MulAdd(x, y, dot);
+		energy = hn::MulAdd(y, y, energy);
+	}
+	auto total = [&](auto v) { return hn::GetLane(hn::SumOfLanes(d, v)); };
+	return {total(signal), total(noise), total(dot), total(energy)};
+}
+
+ErrorStats compare(Source source, const uint16_t *exact, const uint16_t *decoded, size_t n)
+{
+	return source == Source::Fp16 ? compare_all<Source::Fp16>(exact, decoded, n)
+				      : compare_all<Source::Bf16>(exact, decoded, n);
+}
+
 const char *target()
 {
 	return hwy::TargetName(HWY_TARGET);
@@ -342,15 +415,16 @@ HWY_EXPORT(ranges);
 HWY_EXPORT(scales);
 HWY_EXPORT(encode);
 HWY_EXPORT(decode);
+HWY_EXPORT(compare);
 HWY_EXPORT(target);
 
 const Rows &rows()
 {
 	static const Rows best = [] {
 		hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-		return Rows{HWY_DYNAMIC_DISPATCH(fold), HWY_DYNAMIC_DISPATCH(ranges),
+		return Rows{HWY_DYNAMIC_DISPATCH(fold),   HWY_DYNAMIC_DISPATCH(ranges),
 			    HWY_DYNAMIC_DISPATCH(scales), HWY_DYNAMIC_DISPATCH(encode),
-			    HWY_DYNAMIC_DISPATCH(decode)};
+			    HWY_DYNAMIC_DISPATCH(decode), HWY_DYNAMIC_DISPATCH(compare)};
 	}();
 	return best;
 }

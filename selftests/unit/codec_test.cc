@@ -158,6 +158,27 @@ TEST_P(Codecs, ErrorIsBoundedByHalfAStep)
 	}
 }
 
+TEST_P(Codecs, ReportedErrorIsThatOfTheValues)
+{
+	std::mt19937 random(4);
+	std::normal_distribution<float> normal;
+	/* Squares of the largest BF16 numbers are no floats. */
+	float size = std::get<0>(GetParam()) == Source::Bf16 ? 1e30f : 1;
+	for (uint32_t dim : {32u, 96u, 128u}) {
+		Shape s = shape(19, dim);
+		Values in = values(s, [&](uint32_t) { return normal(random) * size; });
+		Trip trip = round_trip(s, in);
+		ErrorStats want;
+		for (size_t i = 0; i < in.size(); i++) {
+			double x = from_bits(s.source, in[i]), y = from_bits(s.source, trip.out[i]);
+			want.add({x * x, (x - y) * (x - y), x * y, y * y});
+		}
+		EXPECT_NEAR(trip.error.nmse() / want.nmse(), 1, 1e-9);
+		EXPECT_NEAR(trip.error.cosine(), want.cosine(), 1e-12);
+		EXPECT_NEAR(trip.error.signal / want.signal, 1, 1e-9);
+	}
+}
+
 TEST_P(Codecs, ZeroesStayZero)
 {
 	Shape s = shape();
