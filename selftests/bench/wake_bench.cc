@@ -156,16 +156,26 @@ private:
 	cxl_kv_arena *arena_ = nullptr;
 };
 
-/* seconds = a n + b n^2, by two lengths: what a token costs grows with those before it. */
+/*
+ * seconds = fixed + a n + b n^2: a session that is opened and has its blocks made costs
+ * something, and what a token costs grows with those before it.
+ */
 struct PrefillModel {
-	double a = 0, b = 0;
+	double fixed = 0, a = 0, b = 0;
 
-	PrefillModel(double n1, double s1, double n2, double s2)
+	/* Of 1 token, and of n1 and n2. */
+	PrefillModel(double s, double n1, double s1, double n2, double s2)
 	{
+		fixed = std::max(0.0, s - (s1 - s) / (n1 - 1));
+		s1 -= fixed;
+		s2 -= fixed;
 		b = std::max(0.0, (s2 / n2 - s1 / n1) / (n2 - n1));
 		a = s1 / n1 - b * n1;
 	}
-	[[nodiscard]] double tokens_per_s(double n) const { return 1 / (a + b * n); }
+	[[nodiscard]] double tokens_per_s(double n) const
+	{
+		return n / (fixed + a * n + b * n * n);
+	}
 };
 
 double median(std::vector<double> values)
@@ -201,7 +211,7 @@ int show_decisions(Bench &bench, uint32_t nr_cases)
 		}
 		return median(times);
 	};
-	const PrefillModel prefill(64, timed(64), kContext, timed(kContext));
+	const PrefillModel prefill(timed(1), 64, timed(64), kContext, timed(kContext));
 	std::mt19937_64 random(1);
 	uint32_t nr_clear = 0, nr_right = 0, nr_fetch = 0;
 	for (uint32_t i = 0; i < nr_cases; i++) {
