@@ -9,7 +9,8 @@ namespace cxlkv {
 
 namespace {
 
-constexpr uint64_t tick_ms = 8; /* 32 bits of it are 13 months */
+constexpr uint64_t tick_ms = 8;
+constexpr uint64_t max_ms = UINT32_MAX * tick_ms; /* 13 months; after that time stands still */
 /* The model learns anew when this share of the known blocks was used, so that it costs O(1) a use.
  */
 constexpr uint64_t learn_share = 4;
@@ -36,7 +37,9 @@ ReuseModel::Kind kind_of(uint32_t nr_uses, uint64_t gap_ms)
 uint32_t PrefixCache::use(std::span<const uint32_t> chain, uint64_t now_ms)
 {
 	uint32_t hits = 0, parent = none;
-	now_ms_ = std::max(now_ms, now_ms_);
+	if (blocks_.empty())
+		start_ms_ = now_ms;
+	now_ms_ = std::clamp(now_ms - std::min(now_ms, start_ms_), now_ms_, max_ms);
 	for (uint32_t block : chain) {
 		if (block >= blocks_.size())
 			blocks_.resize(std::max<size_t>(size_t{block} + 1, blocks_.size() * 2));

@@ -28,7 +28,8 @@ public:
 	}
 
 	/*
-	 * The blocks of a chain are used, in prefix order; now_ms never goes back.
+	 * The blocks of a chain are used, in prefix order. now_ms is of any clock;
+	 * where it goes back it is taken for the latest so far.
 	 * Returns how many were resident. Afterwards those that are worth most
 	 * are: others, of this chain too, have left.
 	 */
@@ -71,9 +72,10 @@ private:
 
 	uint32_t capacity_;
 	uint32_t nr_resident_ = 0;
-	uint64_t now_ms_ = 0;
-	uint32_t learned_ = 0; /* tick */
-	uint64_t nr_uses_ = 0; /* since then */
+	uint64_t start_ms_ = 0; /* of the caller's clock, at the first use */
+	uint64_t now_ms_ = 0;   /* since then */
+	uint32_t learned_ = 0;  /* tick */
+	uint64_t nr_uses_ = 0;  /* since then */
 	std::vector<Block> blocks_;
 	std::vector<uint32_t> known_, leaves_;
 	std::vector<Victim> heap_;

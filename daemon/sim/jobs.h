@@ -31,7 +31,10 @@ private:
 	std::mutex mutex_;
 };
 
-/* job(0) to job(nr - 1), each once; returns when all are done. */
+/*
+ * job(0) to job(nr - 1), each once; returns when all are done. What one throws
+ * (there is no memory) ends the others early and is thrown here.
+ */
 void run_jobs(size_t nr, const std::function<void(size_t)> &job);
 
 } // namespace cxlkv::sim

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <lzma.h>
 #include <memory>
-#include <sstream>
 
 namespace cxlkv::sim {
 
@@ -44,11 +43,15 @@ Result<std::string> read_trace_file(const std::string &path)
 	std::ifstream file(path, std::ios::binary);
 	if (!file)
 		return sys_error(path);
-	std::ostringstream text;
-	text << file.rdbuf();
-	if (file.bad() || text.fail())
+	std::string bytes, chunk(1 << 20, '\0');
+	while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) ||
+	       file.gcount() > 0) {
+		bytes.append(chunk, 0, static_cast<size_t>(file.gcount()));
+		if (bytes.size() > max_trace_bytes)
+			return error(EFBIG, path + ": larger than 4 GiB");
+	}
+	if (file.bad())
 		return error(EIO, path + ": cannot be read");
-	std::string bytes = std::move(text).str();
 	static const char magic[] = {'\xfd', '7', 'z', 'X', 'Z', '\0'};
 	if (bytes.compare(0, sizeof(magic), std::string(magic, sizeof(magic))))
 		return bytes;

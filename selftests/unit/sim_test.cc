@@ -94,6 +94,20 @@ TEST(Readers, DamagedXzIsRefused)
 	EXPECT_EQ(bytes.error().code, ENOENT);
 }
 
+TEST(Readers, AnEmptyFileIsReadAndHasNoRequest)
+{
+	auto bytes = read_trace_file("/dev/null");
+	ASSERT_TRUE(bytes) << bytes.error().what;
+	EXPECT_EQ(*bytes, "");
+	EXPECT_FALSE(read_trace_file(testing::TempDir())) << "a folder";
+}
+
+TEST(Jobs, WhatOneThrowsIsThrownToTheCaller)
+{
+	EXPECT_THROW(run_jobs(64, [](size_t i) { i == 40 ? throw std::bad_alloc() : void(); }),
+		     std::bad_alloc);
+}
+
 TEST(Policies, LruAndOptOnALoop)
 {
 	std::string text;
@@ -141,6 +155,27 @@ TEST(Policies, NoneHoldsMoreThanItsCapacityAndNoneBeatsOpt)
 				<< policy.name << " lost a block without need";
 		}
 	}
+}
+
+/* Traces of other recorders have the time of day: some 1.7e12 ms. */
+TEST(Policies, TimeCountsFromAnyMoment)
+{
+	auto shifted = [](uint64_t start_ms) {
+		std::string text;
+		for (uint64_t i = 0; i < 3000; i++) {
+			text += std::to_string(start_ms + i * 1000);
+			/* Every other request is of one of ten, the others never come back. */
+			for (uint64_t b = 0; b < 4; b++)
+				text += " " + std::to_string(i % 2 ? 10000 + i * 4 + b
+								   : i / 2 % 10 * 4 + b);
+			text += "\n";
+		}
+		return run(trace_of(text), "adaptive", 48).nr_prefix_hits;
+	};
+	const uint64_t hits = shifted(0);
+	EXPECT_GT(hits, 4000u);
+	EXPECT_EQ(shifted(1'764'000'000'000), hits);
+	EXPECT_EQ(shifted(UINT64_MAX - 3'000'000), hits);
 }
 
 TEST(Policies, PaperIsLruWhereScoresHaveFaded)
