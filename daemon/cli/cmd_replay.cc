@@ -325,7 +325,8 @@ int cmd_replay(int argc, char **argv)
 	auto text = sim::read_trace_file(words[0]);
 	auto trace = text ? sim::parse_block_trace(*text) : Result<sim::BlockTrace>(text.error());
 	if (!trace) {
-		fmt::print(stderr, "cxl-kv replay: {}: {}\n", words[0], trace.error().what);
+		fmt::print(stderr, "cxl-kv replay: {}\n",
+			   text ? trace.error().in(words[0]).what : text.error().what);
 		return kExitFailure;
 	}
 	struct sigaction on_interrupt {};

@@ -50,8 +50,8 @@ std::string parse_numbers(const std::string &text, double low, double high, std:
 		auto [at, wrong] = std::from_chars(part.data(), part.data() + part.size(), value);
 		if (wrong != std::errc() || at != part.data() + part.size() ||
 		    !(value > low && value <= high))
-			return "numbers above " + std::to_string(low) + " and up to " +
-			       std::to_string(high) + ", separated by commas";
+			return fmt::format("numbers above {:g} and up to {:g}, separated by commas",
+					   low, high);
 		to.push_back(value);
 	}
 	return "";
@@ -98,6 +98,22 @@ std::string take_measured(const std::string &path, SimOptions &options)
 					   names[i]);
 	options.tiers = own_tiers(ns[0], ns[1], ns[2], "latencies as measured");
 	return "";
+}
+
+/* USERSxTOKENSxHEADS; false where it is something else. */
+bool take_load(const std::string &text, Synthetic &load)
+{
+	const char *at = text.data(), *end = at + text.size();
+
+	for (uint32_t *to : {&load.users, &load.tokens, &load.heads}) {
+		if (to != &load.users && (at == end || *at++ != 'x'))
+			return false;
+		auto [next, wrong] = std::from_chars(at, end, *to);
+		if (wrong != std::errc())
+			return false;
+		at = next;
+	}
+	return at == end;
 }
 
 /* For people, and only when it takes long. */
@@ -169,6 +185,9 @@ int run_block_trace(const std::string &path, const std::string &bytes, const Sim
 {
 	if (options.ladder)
 		return fail(path + ": --ladder needs .att traces: its rungs are about heads");
+	const bool several = options.files.size() > 1;
+	if (several && (options.csv || options.json || !options.svg.empty()))
+		return fail("--csv, --json and --svg take one trace of requests at a time");
 	auto trace = parse_block_trace(bytes);
 	if (!trace)
 		return fail(trace.error().in(path).what);
@@ -178,9 +197,11 @@ int run_block_trace(const std::string &path, const std::string &bytes, const Sim
 	std::vector<double> capacities = options.capacities;
 	if (capacities.empty())
 		capacities = {1, 2, 5, 10, 20, 50};
-	return print(run_blocks(*trace, *policies, capacities, options.tiers,
-				progress_bar(options.quiet)),
-		     options);
+	SimResult result = run_blocks(*trace, *policies, capacities, options.tiers,
+				      progress_bar(options.quiet));
+	if (several)
+		result.trace = path + ": " + result.trace;
+	return print(result, options);
 }
 
 int run_att_traces(const std::vector<AttTrace> &traces, const SimOptions &options)
@@ -288,9 +309,7 @@ int cmd_sim(int argc, char **argv)
 	args.check(
 		0, "synthetic", "USERSxTOKENSxHEADS",
 		[&](const std::string &text) {
-			char rest;
-			synthetic = sscanf(text.c_str(), "%ux%ux%u%c", &load.users, &load.tokens,
-					   &load.heads, &rest) == 3;
+			synthetic = take_load(text, load);
 			return synthetic ? "" : std::string("three numbers, like 16x131072x640");
 		},
 		"a made-up load instead of traces, to see how the policy scales");

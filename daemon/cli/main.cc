@@ -2,6 +2,7 @@
 /* cxl-kv: finds the command in the table and runs it. */
 #include "cli/commands.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -44,6 +45,15 @@ void print_help(FILE *to)
 		    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon.\n");
 }
 
+/* A figure that met a full disk is not "done". */
+int written(int exit)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return exit;
+	fprintf(stderr, "cxl-kv: the output cannot be written: %s\n", strerror(errno));
+	return exit ? exit : kExitFailure;
+}
+
 int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -71,7 +81,7 @@ int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	try {
-		return dispatch(argc, argv);
+		return written(dispatch(argc, argv));
 	} catch (const std::exception &e) { /* out of memory, or a library's surprise */
 		fprintf(stderr, "cxl-kv: %s\n", e.what());
 		return kExitFailure;

@@ -21,8 +21,7 @@ Result<Access> Access::parse(std::string_view text)
 	if (text.starts_with("thr:") && number(access.threshold) && access.threshold >= 0 &&
 	    access.threshold < 1)
 		return access;
-	return error(EINVAL, "access is \"" + std::string(text) +
-				     "\", allowed top:K (K blocks), thr:X (mass 0..1)");
+	return error(EINVAL, "top:K (K blocks) or thr:X (mass from 0 to below 1)");
 }
 
 void Access::pick(std::span<const uint8_t> row, uint32_t nr_visible,

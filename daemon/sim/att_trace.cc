@@ -32,14 +32,14 @@ Result<AttTrace> AttTrace::parse(std::string bytes)
 	} fields[] = {{"layers", trace.layers, 1024},
 		      {"KV heads", trace.kv_heads, 1024},
 		      {"steps", trace.steps, max_steps},
-		      {"blocks", trace.blocks, 1 << 20},
+		      {"blocks", trace.blocks, (1 << 20) - 1},
 		      {"tokens per block", trace.tokens_per_block, 1 << 20}};
 	for (const auto &field : fields)
 		if (field.value < 1 || field.value > field.max)
 			return error(EINVAL, std::string(field.what) + " is " +
 						     std::to_string(field.value) + ", allowed 1.." +
 						     std::to_string(field.max));
-	/* At most 2^20 * 2^24 * 2^20: fits 64 bits. */
+	/* At most 2^20 * 2^24 * (2^20 - 1): fits 64 bits, just. */
 	uint64_t wanted = uint64_t{trace.layers} * trace.kv_heads * trace.steps * trace.blocks;
 	if (bytes.size() - header_bytes != wanted)
 		return error(EINVAL, std::to_string(bytes.size() - header_bytes) +

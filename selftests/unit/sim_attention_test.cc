@@ -70,9 +70,14 @@ TEST(Readers, AttFilesAreChecked)
 		  std::string::npos);
 	EXPECT_NE(wrong(att_bytes({magic, 0, 3, 8, 4, 2}, 192)).find("layers"), std::string::npos);
 	EXPECT_NE(wrong(att_bytes({magic, 2, 3, 8, 4, 0}, 192)).find("tokens"), std::string::npos);
-	EXPECT_NE(wrong(att_bytes({magic, 1024, 1024, 1 << 24, 1 << 20, 1 << 20}, 9))
+	const uint32_t most = (1 << 20) - 1;
+	EXPECT_NE(wrong(att_bytes({magic, 1024, 1024, 1 << 24, most, 1 << 20}, 9))
 			  .find("header says"),
 		  std::string::npos);
+	/* 2^64 bytes, which is none in 64 bits. */
+	EXPECT_NE(
+		wrong(att_bytes({magic, 1024, 1024, 1 << 24, 1 << 20, 1 << 20}, 0)).find("blocks"),
+		std::string::npos);
 }
 
 TEST(Readers, AccessIsParsed)

@@ -74,6 +74,19 @@ report $? "an unknown policy is named, with those that there are"
 refuses 2 "top:K" -a sometimes "$att"
 report $? "an unknown access is refused"
 
+for form in "" --csv -j; do
+	# shellcheck disable=SC2086 # a word or none
+	$sim sim -q $form -p lru -c 10 "$requests" >/dev/full 2>"$tmp/full" && break
+	grep -q "cannot be written: No space left" "$tmp/full" || break
+done
+[ "$form" = -j ]
+report $? "figures that meet a full disk are a failure"
+refuses 1 "one trace of requests at a time" -q --csv "$requests" "$requests"
+report $? "CSV is of one trace, with two nobody could tell them apart"
+$sim sim -q -p lru -c 10 "$requests" "$tmp/../${tmp##*/}/requests" >"$tmp/two" &&
+	[ "$(grep -c "^# .*requests: 60 requests" "$tmp/two")" = 2 ]
+report $? "a table names its trace where there are more"
+
 load="--synthetic 2x2048x8 --steps 8 -c 50"
 # shellcheck disable=SC2086 # words
 $sim sim -q -j $load -p adaptive,lru >"$tmp/made.json" &&
@@ -85,6 +98,9 @@ lru='[.policies[] | select(.policy == "lru").cells[0].hit_percent]'
 [ "$(jq -c "$lru" "$tmp/made.json")" = "$(jq -c "$lru" "$tmp/again.json")" ] &&
 	[ "$(jq -c "$lru" "$tmp/made.json")" != "$(jq -c "$lru" "$tmp/other.json")" ]
 report $? "it follows from its seed"
+# shellcheck disable=SC2086 # words
+refuses 2 "three numbers" --synthetic 4294967298x2048x8 --steps 8
+report $? "a number that is too large for it is not taken for a smaller one"
 # shellcheck disable=SC2086 # words
 refuses 2 "two runs" $load "$requests"
 report $? "a trace and a made-up load are two runs"
