@@ -51,16 +51,14 @@ struct cxl_kv_geometry {
 };
 
 /*
- * State table: one __u64 a block, in a sealed memfd that client and manager
- * both map. The manager alone changes STATE, TIER, CLEAN and GENERATION; the
- * client changes LEASES; each by compare-and-swap on the whole word. The
- * manager believes nothing it reads here but the lease count, and that count
- * can only keep the client's own blocks from being spilled.
+ * State table: one __u64 a block, in a sealed memfd that client and manager both map. The manager
+ * alone changes STATE, TIER, CLEAN and GENERATION; the client changes LEASES; each by
+ * compare-and-swap on the whole word. The manager believes nothing it reads here but the lease
+ * count, and that count can only keep the client's own blocks from being spilled.
  *
- * A manager with a time limit for leases counts AGE up while LEASES is not 0,
- * a client puts it back to 0 with each lease. At its end the manager moves
- * LEASES to EXPIRED, which saturates; so many later unleases mean leases that
- * are over, and must not take one that was made since.
+ * A manager with a time limit for leases counts AGE up while LEASES is not 0, a client puts it
+ * back to 0 with each lease. At its end the manager moves LEASES to EXPIRED, which saturates; so
+ * many later unleases mean leases that are over, and must not take one that was made since.
  */
 #define CXL_KV_WORD_STATE_MASK		0x7ull
 #define CXL_KV_WORD_CLEAN		(1ull << 3)	/* store holds the same bytes */
@@ -83,8 +81,7 @@ struct cxl_kv_geometry {
  * enum cxl_kv_state - STATE of a block
  * @CXL_KV_EMPTY: no page was ever made, or the block was dropped
  * @CXL_KV_RESIDENT: readable and writable in the tier that TIER names
- * @CXL_KV_SPILLING: write-protected while it is copied out. Still readable. A
- *	lease taken now makes the spill abort; so does a write
+ * @CXL_KV_SPILLING: write-protected while it is copied out. Readable. A lease or a write aborts it
  * @CXL_KV_PUNCHING: past the point of no return of a spill: treat as COLD
  * @CXL_KV_COLD: a hole; the store is authoritative
  * @CXL_KV_RESTORING: being read back
@@ -200,11 +197,10 @@ struct cxl_kv_ring {
 /*
  * ioctls of /dev/cxl_kv.
  *
- * Every argument is a structure that begins with its size in bytes, so that
- * it can grow: fields are only ever added at the end, an older kernel accepts
- * a longer structure whose unknown tail is zero, a newer one treats what an
- * older program did not pass as zero. Unknown flags and reserved fields must
- * be zero. Every errno has one meaning on all of them:
+ * Every argument is a structure that begins with its size in bytes, so that it can grow: fields
+ * are only ever added at the end, an older kernel accepts a longer structure whose unknown tail is
+ * zero, a newer one treats what an older program did not pass as zero. Unknown flags and reserved
+ * fields must be zero. Every errno has one meaning on all of them:
  *
  *	E2BIG		non-zero bytes after the fields this kernel knows
  *	EAGAIN		nothing to report now (poll)
@@ -219,9 +215,8 @@ struct cxl_kv_ring {
  *			answer is too small
  *	ENOTTY		no such ioctl
  *	EOPNOTSUPP	a flag or a reserved field that this kernel does not know
- *	EPERM		the caller lacks the capability, is not the manager, or is not
- *			the process that registered the arena or opened the
- *			userfaultfd
+ *	EPERM		the caller lacks the capability, is not the manager, or is not the
+ *			process that registered the arena or opened the userfaultfd
  */
 #define CXL_KV_IOC_TYPE	0xD4
 
@@ -281,10 +276,9 @@ struct cxl_kv_info {
  * @size: sizeof(struct cxl_kv_attach_manager)
  * @flags: must be zero
  *
- * Makes this open file the manager: one at a time, until it is closed. Needs
- * CAP_SYS_NICE or CAP_SYS_ADMIN. Every arena there is becomes an event
- * (CXL_KV_EVENT_ARENA_ADDED) for the new manager. poll(2) says POLLIN while
- * there are events.
+ * Makes this open file the manager: one at a time, until it is closed. Needs CAP_SYS_NICE or
+ * CAP_SYS_ADMIN. Every arena there is becomes an event (CXL_KV_EVENT_ARENA_ADDED) for the new
+ * manager. poll(2) says POLLIN while there are events.
  */
 struct cxl_kv_attach_manager {
 	__u32 size;
@@ -310,11 +304,10 @@ struct cxl_kv_attach_manager {
  *	layer in tokens, 0 = full
  * @ring_offset: out: mmap(2) offset of the ring on this file, or 0
  *
- * The module keeps the three files, and hands them to every manager that
- * attaches, until the arena ends: by CXL_KV_IOC_ARENA_UNREGISTER, when the
- * process exits or calls execve(2), or when this open file is closed by its
- * last holder. The arena belongs to the address space that registered it; a
- * child that inherited the open file can do nothing with it.
+ * The module keeps the three files, and hands them to every manager that attaches, until the arena
+ * ends: by CXL_KV_IOC_ARENA_UNREGISTER, when the process exits or calls execve(2), or when this
+ * open file is closed by its last holder. The arena belongs to the address space that registered
+ * it; a child that inherited the open file can do nothing with it.
  */
 struct cxl_kv_arena_register {
 	__u32 size;
@@ -353,9 +346,8 @@ struct cxl_kv_arena_unregister {
 /**
  * enum cxl_kv_event_kind - what a manager is told
  * @CXL_KV_EVENT_ARENA_ADDED: get it with CXL_KV_IOC_ARENA_GET
- * @CXL_KV_EVENT_ARENA_REMOVED: unregistered, or its process is gone. Its number
- *	names nothing any more. Not reported for an arena whose
- *	CXL_KV_EVENT_ARENA_ADDED this manager has not read
+ * @CXL_KV_EVENT_ARENA_REMOVED: unregistered, or its process is gone. Its number names nothing any
+ *	more. Not reported where this manager has not read CXL_KV_EVENT_ARENA_ADDED of the arena
  */
 enum cxl_kv_event_kind {
 	CXL_KV_EVENT_ARENA_ADDED = 1,
@@ -384,8 +376,7 @@ struct cxl_kv_next_event {
  * @size: sizeof(struct cxl_kv_arena_get)
  * @flags: must be zero
  * @arena: number of the arena
- * @pid: out: client's process, as the manager's pid namespace numbers it; 0
- *	where it has none there
+ * @pid: out: client's process, as the manager's pid namespace numbers it; 0 where it has none
  * @geometry: out: as registered; checked against the limits above
  * @base: out: address of the mapping in the client
  * @key: out: what the last CXL_KV_IOC_ARENA_SET_KEY stored, 0 at first
@@ -472,10 +463,9 @@ struct cxl_kv_hints {
  * @nr_dropped: out: what the client says it could not place, as of now
  * @reserved: must be zero
  *
- * Takes the oldest hints, from both ways; each is valid for the geometry. The
- * module keeps up to 1024 of them for an arena beside those in its ring; what
- * comes on top is lost for this stream, but counts in the state of heads and
- * sessions. Never waits: @nr is 0 when there are none.
+ * Takes the oldest hints, from both ways; each is valid for the geometry. The module keeps up to
+ * 1024 of them for an arena beside those in its ring; what comes on top is lost for this stream,
+ * but counts in the state of heads and sessions. Never waits: @nr is 0 when there are none.
  */
 struct cxl_kv_hints_read {
 	__u32 size;
@@ -564,10 +554,9 @@ struct cxl_kv_state_read {
  * @CXL_KV_SAMPLE_OFF: not at all
  * @CXL_KV_SAMPLE_ACCESSED: read and clear the accessed bits of the client's
  *	page tables
- * @CXL_KV_SAMPLE_REFAULT: unmap one page of each block, from every process; the
- *	fault that maps it again is the access. With a userfaultfd registered for
- *	minor faults each costs an event for the manager, and a page that the
- *	manager had locked is no longer until it touches it
+ * @CXL_KV_SAMPLE_REFAULT: unmap one page of each block, from every process; the fault that maps
+ *	it again is the access. With a userfaultfd registered for minor faults each costs an
+ *	event for the manager, and a page that it had locked is no longer until it touches it
  */
 enum cxl_kv_sample_way {
 	CXL_KV_SAMPLE_OFF = 0,
@@ -593,11 +582,10 @@ enum cxl_kv_sample_way {
  * @budget_permil: CPU time for it, in thousandths of one CPU, 1 to 1000. A pass
  *	that takes longer is spread over several intervals
  *
- * Takes effect at once and ends with the manager. Each pass reports through
- * the tracepoint cxl_kv:cxl_kv_access, for 64 pages that begin at a multiple of
- * 64: number of the arena, first page, a mask of touched pages, a mask of
- * written ones, process. Both ways see accesses by CPUs only. With
- * CXL_KV_SAMPLE_OFF the other fields must be zero.
+ * Takes effect at once and ends with the manager. Each pass reports through the tracepoint
+ * cxl_kv:cxl_kv_access, for 64 pages that begin at a multiple of 64: number of the arena, first
+ * page, a mask of touched pages, a mask of written ones, process. Both ways see accesses by CPUs
+ * only. With CXL_KV_SAMPLE_OFF the other fields must be zero.
  */
 struct cxl_kv_sample_set {
 	__u32 size;
