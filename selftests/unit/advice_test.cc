@@ -132,6 +132,36 @@ TEST_F(AdviceTest, BlocksInUseDoNotMakeRoomForEachOther)
 	EXPECT_TRUE(take().empty());
 }
 
+TEST_F(AdviceTest, NoMoreThanAskedForTheMostWantedFirst)
+{
+	put(0, 6);
+	book_.used(key(50), kBytes, 0.2F, now_);
+	book_.used(key(51), kBytes, 0.9F, now_);
+	book_.used(key(52), kBytes, 0.5F, now_);
+	for (uint64_t next : {51, 52, 50}) {
+		auto advice = take(1);
+		ASSERT_EQ(advice.size(), 1u);
+		EXPECT_TRUE(advice[0].promote);
+		EXPECT_EQ(advice[0].key, key(next));
+	}
+	EXPECT_TRUE(take(1).empty());
+}
+
+TEST_F(AdviceTest, WhatIsReportedAndAcknowledgedCountsOnce)
+{
+	put(0, 7);
+	book_.used(key(50), kBytes, 1, now_);
+	auto advice = take();
+	ASSERT_EQ(advice.size(), 1u);
+	put(50, 1);
+	put(50, 1);
+	EXPECT_TRUE(book_.end(advice[0].id, true, now_));
+	EXPECT_EQ(book_.stats().nr_blocks, 8u);
+	EXPECT_EQ(book_.stats().bytes, 800u);
+	book_.used(key(50), kBytes, 1, now_);
+	EXPECT_TRUE(take().empty()) << "it is there";
+}
+
 TEST_F(AdviceTest, CountersAddUpWhateverTheEngineSays)
 {
 	uint64_t random = 7;
