@@ -2,7 +2,9 @@
 /*
  * An engine's use of keyed objects: look a prefix up, load what is there, compute
  * and store the rest. Run it twice: the second time everything is found.
- * Build: cc store.c -o store -lcxl_kv
+ * `make` builds it as build/examples/store; against the installed library:
+ *
+ *	gcc store.c $(pkg-config --cflags --libs cxl_kv) -o store
  */
 #include <cxl_kv.h>
 #include <poll.h>
