@@ -81,7 +81,7 @@ private:
 
 /* True as soon as the condition holds; false after the deadline. */
 bool eventually(const std::function<bool()> &condition,
-		std::chrono::milliseconds deadline = std::chrono::seconds(20));
+		std::chrono::milliseconds deadline = std::chrono::seconds(60));
 
 /* Path of a new, empty spill file on a file system that knows O_DIRECT. */
 std::string new_spill_file();

@@ -5,7 +5,9 @@
 #include "lib/arena_client.h"
 #include "sys/uffd.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <liburing.h>
@@ -231,25 +233,44 @@ TEST_F(MoverTest, a_hole_that_the_client_punched_fails_and_makes_no_page)
 	expect_identity(mover_->demote);
 }
 
+/* Memory that leaves a node without a page for move_pages(2), which goes further down than a touch.
+ */
+Mapping fill_node(int node)
+{
+	constexpr size_t batch = 256;
+	long long free = 0, size = numa_node_size64(node, &free);
+	auto bytes = static_cast<size_t>(free + size / 16);
+	Mapping filler(
+		mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+		bytes);
+	unsigned long mask = 1ul << node;
+	bool full = false;
+
+	/* Spills over to the other node instead of having us killed. */
+	EXPECT_EQ(mbind(filler.data(), bytes, MPOL_PREFERRED, &mask, 8 * sizeof(mask), 0), 0);
+	memset(filler.data(), 1, bytes);
+	for (size_t at = bytes / 2 / uffd::page_bytes * uffd::page_bytes; at < bytes && !full;
+	     at += batch * uffd::page_bytes) {
+		void *pages[batch];
+		int nodes[batch], status[batch];
+		size_t nr = std::min(batch, (bytes - at) / uffd::page_bytes);
+		for (size_t i = 0; i < nr; i++) {
+			pages[i] = filler.data() + at + i * uffd::page_bytes;
+			nodes[i] = node;
+		}
+		full = move_pages(0, nr, pages, nodes, status, MPOL_MF_MOVE) != 0;
+	}
+	EXPECT_TRUE(full) << "there was still room";
+	return filler;
+}
+
 TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
 {
 	make(256);
 	client_->fill(200, 9);
-	/* Fill node 1. PREFERRED spills over to node 0 instead of having us killed. */
-	long long free = 0, size = numa_node_size64(kWarm, &free);
-	auto bytes = static_cast<size_t>(free + size / 16);
-	void *filler =
-		mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ASSERT_NE(filler, MAP_FAILED);
-	unsigned long mask = 1ul << kWarm;
-	ASSERT_EQ(mbind(filler, bytes, MPOL_PREFERRED, &mask, 8 * sizeof(mask), 0), 0);
-	for (size_t at = 0; at < bytes && free > (1 << 20); at += uffd::page_bytes) {
-		static_cast<volatile char *>(filler)[at] = 1;
-		if (at % (1 << 20) == 0)
-			numa_node_size64(kWarm, &free);
-	}
+	Mapping filler = fill_node(kWarm);
 	move_all(false);
-	munmap(filler, bytes);
+	filler = Mapping();
 	EXPECT_GT(mover_->demote.failed.load(), 0u);
 	EXPECT_GT(mover_->nr_no_space.load(), 0u);
 	EXPECT_EQ(client_->nr_wrong(200, 9), 0u);
