@@ -4,7 +4,9 @@
  * Lossy, so off unless asked for. A block is K [tokens][dim], then V [tokens][dim].
  * Keys are scaled per channel over all tokens of the block, values per token in
  * groups of channels, which is where each has its outliers. SIMD by what the CPU
- * has, found at run time; the encoded bytes do not depend on it.
+ * has, found at run time. Any CPU decodes what another one encoded, but not always
+ * to the same bits: a fused multiply-add rounds once, where others round twice, so
+ * that a value half-way between two codes, or two results, may become either.
  *
  * Encoded half (K, then V): scales, for INT4 then offsets, then codes.
  *   FP8   x = e4m3(code) * scale        scale: float, largest |x| / 448
