@@ -245,7 +245,7 @@ TEST_F(Spill, PunchThatLeavesPagesIsUndone)
 		EXPECT_EQ(call(Kind::Fetch, 0, 4, 5000).error, 0);
 		for (uint32_t block = 0; block < 4; block++)
 			EXPECT_EQ(client->nr_wrong(block, 1), 0u) << block;
-		return server->stats().nr_spill_failed >= 20;
+		return server->stats().nr_spill_failed >= 5;
 	}));
 	stop = true;
 	intruder.join();
