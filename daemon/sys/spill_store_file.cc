@@ -127,6 +127,24 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 	return file;
 }
 
+Result<> StoreFile::close_to_others() const
+{
+	struct stat st;
+
+	if (fstat(fd_.get(), &st) < 0)
+		return sys_error(path_);
+	if (device_ || !(st.st_mode & 0077))
+		return ok();
+	if (fchmod(fd_.get(), 0600) < 0) {
+		int err = errno;
+		return error(err, fmt::format("{}: mode {:04o} lets others open it, and it cannot "
+					      "be changed to 0600 ({}); chown or remove it",
+					      path_, st.st_mode & 07777, strerror(err)));
+	}
+	log_warning("{}: mode {:04o} let others open it, now 0600", path_, st.st_mode & 07777);
+	return ok();
+}
+
 /* A ring that had the file registered keeps it open a while longer: unlock, do not only close. */
 StoreFile::~StoreFile()
 {

@@ -29,7 +29,10 @@ public:
 	~StoreFile();
 	StoreFile(StoreFile &&) = default;
 	StoreFile &operator=(StoreFile &&) = default;
-	/* Creates a regular file where there is nothing. EBUSY: another process has it. */
+	/*
+	 * Creates a regular file where there is nothing, mode 0600 whatever the umask is.
+	 * EBUSY: another process has it.
+	 */
 	static Result<StoreFile> open(const std::string &path);
 	/* What is there, locked as well, as reading while a daemon writes shows nonsense. */
 	static Result<StoreFile> open_readonly(const std::string &path);
@@ -48,6 +51,11 @@ public:
 	Result<> read(uint64_t offset, std::span<std::byte> bytes) const;
 	Result<> write(uint64_t offset, std::span<const std::byte> bytes) const;
 	Result<> flush() const;
+	/*
+	 * A store has what users said: a file that more than its owner could open, from a
+	 * copy or another umask, is made private. A device's mode is left to udev.
+	 */
+	[[nodiscard]] Result<> close_to_others() const;
 	Result<> zero(uint64_t from, uint64_t to) const;
 
 	[[nodiscard]] int fd() const { return fd_.get(); }

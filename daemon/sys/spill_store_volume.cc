@@ -97,6 +97,9 @@ Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32
 				"{}: made for extents of at most {} bytes, not {}; remove it or "
 				"lower the extent size",
 				path, super.segment_bytes - 2 * disk::kPage, options.extent_bytes));
+	/* Not before it has proved to be ours. */
+	if (auto closed = file.close_to_others(); !closed)
+		return closed;
 	/* shrink() cuts it, once what lies behind the cap is safe. */
 	if (auto reserved = file.reserve(cap); !reserved)
 		return reserved;

@@ -11,6 +11,17 @@
 using namespace cxlkv;
 using cxlkv::test::StoreTest;
 
+namespace {
+
+mode_t mode_of(const std::string &path)
+{
+	struct stat st {};
+	stat(path.c_str(), &st);
+	return st.st_mode & 0777;
+}
+
+} // namespace
+
 TEST(StoreChecksum, IsCrc32c)
 {
 	const char *text = "123456789"; /* the check value of the CRC catalogue and RFC 3720 */
@@ -302,8 +313,10 @@ TEST_F(StoreTest, ForeignFileIsLeftAlone)
 	for (int i = 0; i < 20000; i++)
 		fputc('x', file);
 	fclose(file);
+	ASSERT_EQ(chmod(options_.path.c_str(), 0644), 0);
 	EXPECT_EQ(open_error().code, EINVAL);
 	EXPECT_EQ(std::filesystem::file_size(options_.path), 20000u);
+	EXPECT_EQ(mode_of(options_.path), 0644u);
 }
 
 TEST_F(StoreTest, TooSmallIsRefused)
@@ -312,10 +325,20 @@ TEST_F(StoreTest, TooSmallIsRefused)
 	EXPECT_EQ(open_error().code, EINVAL);
 }
 
-TEST_F(StoreTest, StoreFileIsPrivate)
+TEST_F(StoreTest, StoreFileIsPrivateWhateverTheUmask)
+{
+	mode_t old = umask(0);
+	open();
+	umask(old);
+	EXPECT_EQ(mode_of(options_.path), 0600u);
+}
+
+TEST_F(StoreTest, RightsOfOthersToAFileAreTakenAway)
 {
 	open();
-	struct stat st;
-	ASSERT_EQ(stat(options_.path.c_str(), &st), 0);
-	EXPECT_EQ(st.st_mode & 0777, 0600u);
+	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
+	ASSERT_EQ(chmod(options_.path.c_str(), 0664), 0);
+	open();
+	EXPECT_EQ(mode_of(options_.path), 0600u);
+	EXPECT_EQ(driver_->check(1, 3, kBytes, 1), 0);
 }
