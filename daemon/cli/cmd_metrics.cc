@@ -12,6 +12,7 @@
 #include "cli/metrics.h"
 
 #include <arpa/inet.h>
+#include <chrono>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -25,7 +26,18 @@ using nlohmann::json;
 
 /* A scrape is one line and some headers; who sends more, or slowly, is no scraper. */
 constexpr size_t kMaxRequest = 8192;
-constexpr int kRequestTimeout_ms = 2000;
+/* For all of a request, and for all of the answer: others wait meanwhile. */
+constexpr std::chrono::milliseconds kTimeout{2000};
+
+using Clock = std::chrono::steady_clock;
+
+bool wait_for(const Fd &peer, short events, Clock::time_point deadline)
+{
+	auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+	pollfd waiting = {peer.get(), events, 0};
+
+	return left.count() > 0 && ::poll(&waiting, 1, static_cast<int>(left.count())) > 0;
+}
 
 Result<std::string> scrape()
 {
@@ -41,12 +53,12 @@ Result<std::string> scrape()
 /* Up to the empty line; "" when it does not come in time. */
 std::string read_request(const Fd &peer)
 {
+	const auto deadline = Clock::now() + kTimeout;
 	std::string request;
 
 	while (request.find("\r\n\r\n") == std::string::npos) {
-		pollfd waiting = {peer.get(), POLLIN, 0};
 		char buffer[1024];
-		if (request.size() > kMaxRequest || ::poll(&waiting, 1, kRequestTimeout_ms) <= 0)
+		if (request.size() > kMaxRequest || !wait_for(peer, POLLIN, deadline))
 			return "";
 		ssize_t n = ::recv(peer.get(), buffer, sizeof(buffer), 0);
 		if (n <= 0)
@@ -71,11 +83,12 @@ void answer(const Fd &peer)
 		"HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 		"Content-Length: {}\r\nConnection: close\r\n\r\n{}",
 		status, body.size(), body);
-	timeval limit = {kRequestTimeout_ms / 1000, 0};
-	setsockopt(peer.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	const auto deadline = Clock::now() + kTimeout;
 	for (size_t done = 0; done < reply.size();) {
-		ssize_t n =
-			::send(peer.get(), reply.data() + done, reply.size() - done, MSG_NOSIGNAL);
+		ssize_t n = wait_for(peer, POLLOUT, deadline)
+				    ? ::send(peer.get(), reply.data() + done, reply.size() - done,
+					     MSG_NOSIGNAL | MSG_DONTWAIT)
+				    : -1;
 		if (n <= 0)
 			return; /* the scraper is gone or asleep; the next one gets its own answer
 				 */

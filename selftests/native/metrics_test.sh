@@ -85,5 +85,28 @@ jq -r '.panels[].targets[].expr' docs/grafana/cxl-kv.json | grep -oE 'cxl_kv_[a-
 	sed -E 's/_(bucket|sum|count)$//' | sort -u >"$disk/asked"
 [ "$(wc -l <"$disk/asked")" -gt 15 ] && ! cut -d' ' -f1 "$disk/documented" | grep -vxFf - "$disk/asked" | sed 's/^/# /' | grep .
 report $? "the dashboard asks for metrics that there are"
+# Over HTTP, beside one that never ends its request.
+build/bin/cxl-kv metrics --port 0 >"$disk/url" &
+client=$!
+for _ in {1..100}; do
+	[ -s "$disk/url" ] && break
+	sleep 0.1
+done
+port=$(grep -oE '[0-9]+/metrics' "$disk/url" | cut -d/ -f1)
+http() { # REQUEST-LINE...
+	exec 4<>"/dev/tcp/127.0.0.1/$port"
+	printf '%s\r\n' "$@" "" >&4
+	timeout 30 cat <&4
+	exec 4>&-
+}
+http "GET /metrics HTTP/1.1" "Host: x" >"$disk/http" && grep -q '^cxl_kv_up 1$' "$disk/http" &&
+	grep -q '^HTTP/1.1 200 OK' "$disk/http" && http "GET / HTTP/1.1" | grep -q '^HTTP/1.1 404' && http "nonsense" | grep -q '^HTTP/1.1 400'
+report $? "HTTP serves GET /metrics and nothing else"
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+while printf x >&3; do sleep 0.2; done 2>/dev/null &
+http "GET /metrics HTTP/1.1" | grep -q '^cxl_kv_up 1$'
+report $? "one that sends its request byte by byte does not keep others waiting"
+exec 3>&-
+
 echo "1..$number"
 exit $bad
