@@ -33,13 +33,16 @@ Result<double> element_bytes(const json &config)
 	static const std::pair<const char *, double> types[] = {
 		{"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"float8_e4m3fn", 1}, {"int8", 1}};
 
-	if (!config.contains("torch_dtype") || !config["torch_dtype"].is_string())
-		return 2.0;
-	for (const auto &[name, bytes] : types)
-		if (config["torch_dtype"] == name)
-			return bytes;
-	return error(EINVAL, "torch_dtype " + config["torch_dtype"].dump() +
-				     " is not known; use --elem-bytes");
+	for (const char *key : {"dtype", "torch_dtype"}) { /* the new name and the old one */
+		if (!config.contains(key) || !config[key].is_string())
+			continue;
+		for (const auto &[name, bytes] : types)
+			if (config[key] == name)
+				return bytes;
+		return error(EINVAL, fmt::format("{} {} is not known; use --elem-bytes", key,
+						 config[key].dump()));
+	}
+	return 2.0;
 }
 
 /* The shape in a Hugging Face config.json. */
@@ -52,6 +55,8 @@ Result<KvShape> shape_of_config(const std::string &path)
 	json config = json::parse(in, nullptr, false);
 	if (!config.is_object())
 		return error(EINVAL, path + ": not a JSON object");
+	if (auto text = config.find("text_config"); text != config.end() && text->is_object())
+		config = json(*text); /* of a model that also sees or hears */
 
 	auto layers = field(config, "num_hidden_layers"),
 	     heads = field(config, "num_attention_heads");
@@ -67,6 +72,11 @@ Result<KvShape> shape_of_config(const std::string &path)
 		return error(EINVAL, path + ": num_hidden_layers, num_attention_heads and head_dim "
 					    "or hidden_size "
 					    "are needed");
+	if (!*head_dim && **hidden % **heads)
+		return error(EINVAL, path + ": hidden_size is no multiple of num_attention_heads, "
+					    "so head_dim is needed");
+	if (kv_heads->value_or(1) > **heads)
+		return error(EINVAL, path + ": more num_key_value_heads than num_attention_heads");
 	return KvShape{**layers, kv_heads->value_or(**heads), **heads,
 		       head_dim->value_or(hidden->value_or(0) / **heads), *elem_bytes};
 }

@@ -321,7 +321,7 @@ Result<> use_measured(const nlohmann::json &figures, PlanInputs &inputs)
 			double ns = number(node, "read_ns"),
 			       GBps = number(node, "copy_MBps") / 1000;
 			if (!node.is_object() || node.value("tier", nlohmann::json()) != tier ||
-			    ns <= 0)
+			    ns <= 0 || GBps <= 0)
 				continue;
 			best_ns = best_ns > 0 ? std::min(best_ns, ns) : ns;
 			best_GBps = std::max(best_GBps, GBps);
@@ -333,7 +333,8 @@ Result<> use_measured(const nlohmann::json &figures, PlanInputs &inputs)
 		take(std::string(tier) + ", copy", best_GBps, 1, "GB/s");
 		fetch_GBps.push_back(rounded(best_GBps, 1));
 	}
-	if (figures.contains("cold") && number(figures["cold"], "block_read_p50_ns") > 0) {
+	if (figures.contains("cold") && number(figures["cold"], "block_read_p50_ns") > 0 &&
+	    number(figures["cold"], "read_MBps") > 0) {
 		inputs.latency.cold_ns = number(figures["cold"], "block_read_p50_ns");
 		inputs.drive_GBps = rounded(number(figures["cold"], "read_MBps") / 1000, 1);
 		take("cold, a block", inputs.latency.cold_ns / 1000, 0, "µs");

@@ -245,7 +245,9 @@ TEST(Plan, MeasuredFiguresTakeThePlaceOfTheExamples)
 	EXPECT_EQ(without.latency.warm_ns, PlanInputs().latency.warm_ns);
 	EXPECT_FALSE(find(without.measured, "tiers", "cold, read"));
 	for (const char *wrong : {"[]", "null", "{}", R"({"version":2,"nodes":[]})",
-				  R"({"version":1,"nodes":[]})", R"({"version":1,"nodes":[7]})"}) {
+				  R"({"version":1,"nodes":[]})", R"({"version":1,"nodes":[7]})",
+				  R"({"version":1,"nodes":[{"tier":"hot","read_ns":90}]})",
+				  R"({"version":1,"nodes":[],"cold":{"block_read_p50_ns":90}})"}) {
 		PlanInputs unused;
 		EXPECT_FALSE(use_measured(nlohmann::json::parse(wrong), unused)) << wrong;
 	}
@@ -286,6 +288,13 @@ TEST_F(PlanConfig, IsReadAsHuggingFaceWritesIt)
 		plan(R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"hidden_size":4096})"),
 		kExitOk);
 	EXPECT_EQ(nlohmann::json::parse(out)[0]["value"], 2 * 2 * 4 * 16 * 2);
+	/* As newer versions write it, and a model that sees too. */
+	ASSERT_EQ(
+		plan(R"({"text_config":{"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":64,
+		"dtype":"float32"}})"),
+		kExitOk)
+		<< err;
+	EXPECT_EQ(nlohmann::json::parse(out)[0]["value"], 2 * 2 * 4 * 16 * 4);
 }
 
 TEST_F(PlanConfig, WrongOnesAreRefusedByName)
@@ -296,6 +305,10 @@ TEST_F(PlanConfig, WrongOnesAreRefusedByName)
 	      R"({"num_hidden_layers":-1,"num_attention_heads":4,"head_dim":16})",
 	      R"({"num_hidden_layers":2.5,"num_attention_heads":4,"head_dim":16})",
 	      R"({"num_hidden_layers":99999999,"num_attention_heads":4,"head_dim":16})",
+	      R"({"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":66})",
+	      R"({"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":1})",
+	      R"({"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":8,"head_dim":16})",
+	      R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"dtype":"float5"})",
 	      R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"torch_dtype":"float5"})"}) {
 		EXPECT_EQ(plan(wrong), kExitFailure) << wrong;
 		EXPECT_NE(err.find("cxl-kv-plan-config.json"), std::string::npos) << err;
