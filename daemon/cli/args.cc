@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/commands.h"
+#include "cli/units.h"
 
 #include <cerrno>
 #include <cmath>
@@ -161,12 +162,20 @@ int Args::wrong(const std::string &why) const
 
 void Args::print_help() const
 {
-	fmt::print("usage: cxl-kv {} [OPTION]...{}{}\n\n{}\n\n", command_,
-		   words_name_.empty() ? "" : " ", words_name_, about_);
-	for (const Option &o : options_)
-		fmt::print("  {:<3} --{:<18} {}\n", o.letter ? fmt::format("-{},", o.letter) : "",
-			   o.value.empty() ? o.name : o.name + " " + o.value, o.help);
-	fmt::print("  -h, --{:<18} this text\n", "help");
+	constexpr size_t width = 80, help_at = 27;
+
+	fmt::print("usage: cxl-kv {} [OPTION]...{}{}\n\n{}\n", command_,
+		   words_name_.empty() ? "" : " ", words_name_, wrap(about_, width, 0));
+	for (const Option &o : options_) {
+		std::string name = fmt::format("  {:<3} --{}{}{}",
+					       o.letter ? fmt::format("-{},", o.letter) : "",
+					       o.name, o.value.empty() ? "" : " ", o.value);
+		/* A long one stands alone. */
+		name = name.size() < help_at ? left(name, help_at)
+					     : name + "\n" + std::string(help_at, ' ');
+		fmt::print("{}{}", name, wrap(o.help, width - help_at, help_at));
+	}
+	fmt::print("{}this text\n", left("  -h, --help", help_at));
 }
 
 } // namespace cxlkv

@@ -30,7 +30,8 @@ SpillPlace spill_place(const std::string &path)
 	struct stat st = {};
 
 	place.path = path;
-	if (!fs::exists(at.parent_path()))
+	std::error_code hidden; /* by a folder above it that is not ours to look into */
+	if (!fs::exists(at.parent_path(), hidden) && !hidden)
 		place.missing_folder = at.parent_path();
 	while (stat(at.c_str(), &st) && at.has_parent_path() && at != at.parent_path())
 		at = at.parent_path();

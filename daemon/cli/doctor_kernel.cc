@@ -20,7 +20,11 @@ void examine_version(const std::string &release, Findings &out)
 {
 	unsigned version = kernel_version(release);
 
-	if (version < 6001)
+	if (!version)
+		out.push_back({Finding::Warn, "kernel",
+			       "its version is not to be seen, /proc is hidden",
+			       "run doctor on the host"});
+	else if (version < 6001)
 		out.push_back({Finding::Bad, "kernel", "Linux " + release + " is too old",
 			       "use Linux 6.1 or newer (userfaultfd write protection of shared "
 			       "memory); the module "

@@ -125,11 +125,10 @@ std::string work_lines(const Fields &f)
 	out += fmt::format("faults   {} missing, {} write-protect, {} minor\n",
 			   f.count("/faults/missing"), f.count("/faults/wp"),
 			   f.count("/faults/minor"));
-	out += fmt::format(
-		"store    {} of {}; {} checksum failures, {} I/O errors, {} without space\n",
-		f.bytes("/store/used_bytes"), f.bytes("/store/capacity_bytes"),
-		f.count("/store/checksum_failures"), f.count("/store/io_errors"),
-		f.count("/store/no_space"));
+	out += fmt::format("store    {} of {}; errors: {} checksum, {} I/O, {} without space\n",
+			   f.bytes("/store/used_bytes"), f.bytes("/store/capacity_bytes"),
+			   f.count("/store/checksum_failures"), f.count("/store/io_errors"),
+			   f.count("/store/no_space"));
 	for (const char *direction : {"promote", "demote"}) {
 		std::string at = std::string("/mover/") + direction;
 		auto number = [&](const char *name) { return f.count((at + name).c_str()); };

@@ -113,6 +113,8 @@ TEST_F(Doctor, AHostWithoutAnyFileIsNoCrash)
 
 TEST_F(Doctor, Kernels)
 {
+	gone("/proc/sys/kernel/osrelease");
+	expect(Finding::Warn, "kernel", "not to be seen");
 	put("/proc/sys/kernel/osrelease", "5.10.0-30-amd64");
 	expect(Finding::Bad, "kernel", "too old");
 	put("/proc/sys/kernel/osrelease", "6.1.0-40-amd64");

@@ -26,6 +26,8 @@ for command in $(build/bin/cxl-kv --help | awk '/^  [a-z]/ { print $1 }'); do
 	section=$(awk -v command="$command" '/^\.Ss/ { inside = $2 == command } inside' docs/man/cxl-kv.1)
 	[ -n "$section" ]
 	report $? "cxl-kv(1) has $command"
+	! build/bin/cxl-kv "$command" --help | LC_ALL=C.UTF-8 awk 'length > 80 { print "# " $0; wide = 1 } END { exit !wide }'
+	report $? "the help of cxl-kv $command fits 80 columns"
 	for letter in $(build/bin/cxl-kv "$command" --help | sed -n 's/^  -\(.\),.*/\1/p'); do
 		[ "$letter" = h ] && continue
 		grep -qE "Fl $letter( |$|,)" <<<"$section"
