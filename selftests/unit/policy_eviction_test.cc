@@ -128,6 +128,21 @@ TEST_F(PolicyTest, TheBlockBeingWrittenStays)
 		EXPECT_EQ(spilled.count(head * 16 + 3), 0u);
 }
 
+TEST_F(PolicyTest, OfTooManyTimedPinsTheOneThatEndsFirstProtectsNoLonger)
+{
+	for (uint32_t others : {4095, 4096}) {
+		start(plain(), small_geometry(65));
+		make_slot(0);
+		pin(0, 0, 0, 1, 90, 60'000);
+		for (uint32_t i = 0; i < others; i++)
+			pin(1 + i / 64, i / 16 % 4, i % 16, 1, 90, 90'000);
+		now_ms += 1000;
+		auto spilled = blocks(plan(hot_of(64, 64, 10, 0)), Action::Spill);
+		EXPECT_EQ(spilled.count(0), others - 4095) << others;
+		EXPECT_TRUE(spilled.count(1));
+	}
+}
+
 TEST_F(PolicyTest, PinsEndWithTheirLifetimeAndLowOnesLeaveFirst)
 {
 	start();
