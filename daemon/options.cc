@@ -292,8 +292,9 @@ Result<> Loader::text(std::string table, std::string name, const std::string &va
 	try {
 		parsed = toml::parse("value = " + value);
 	} catch (const toml::parse_error &) {
-		parsed.insert("value", value);
 	}
+	if (parsed.size() != 1) /* a plain word, or lines of more than a value */
+		parsed = toml::table{{"value", value}};
 	return set(table, name, *parsed.get("value"), where);
 }
 
@@ -432,7 +433,7 @@ Result<Options> with_settings(const Options &options,
 	loader.options = options;
 	loader.begin_source();
 	for (const auto &[key, value] : settings) {
-		size_t dot = key.find('.');
+		size_t dot = key.rfind('.'); /* tenant.default.hot is hot of [tenant.default] */
 		if (dot == std::string::npos)
 			return error(EINVAL, key + ": a key is TABLE.NAME, such as mover.max_MBps");
 		if (auto done = loader.text(key.substr(0, dot), key.substr(dot + 1), value, "tune");

@@ -151,6 +151,10 @@ TEST_F(OperateTest, SettingsChangeAllOrNone)
 	EXPECT_NE(said_.find("restart"), std::string::npos) << said_;
 	EXPECT_EQ(run(cmd_tune, {"tune", "hot.low_permil=990"}), kExitFailure) << "above high";
 	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense=7"}), kExitFailure);
+	EXPECT_EQ(run(cmd_tune, {"tune", "policy.alpha=0.5\nmover.max_MBps=7"}), kExitFailure)
+		<< "two lines are no value";
+	EXPECT_EQ(run(cmd_tune, {"tune", "tenant.default.hot=1GiB"}), kExitFailure);
+	EXPECT_NE(said_.find("tenant.default.hot takes a restart"), std::string::npos) << said_;
 	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense"}), kExitUsage);
 	EXPECT_EQ(value("mover.max_MBps"), "123");
 	ASSERT_EQ(run(cmd_tune, {"tune"}), kExitOk);
