@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -31,10 +32,17 @@ struct RecordOptions {
 	[[nodiscard]] uint64_t limit_bytes() const { return limit_MiB << 20; }
 };
 
+/* Not with its own code: complain() would take a missing folder for a missing daemon. */
+Error failed(const std::string &path)
+{
+	return error(EIO, path + ": " + strerror(errno));
+}
+
 /* Where events go. */
 class Sink {
 public:
 	virtual ~Sink() = default;
+	virtual Result<> open() = 0;
 	virtual Result<> take(const json &event) = 0;
 	virtual Result<> close() = 0;
 	[[nodiscard]] virtual uint64_t bytes() const = 0;
@@ -48,10 +56,10 @@ class RequestSink : public Sink {
 public:
 	explicit RequestSink(std::string path) : path_(std::move(path)) {}
 
-	Result<> open()
+	Result<> open() override
 	{
 		file_.open(path_, std::ios::trunc);
-		return file_ ? ok() : sys_error(path_);
+		return file_ ? ok() : failed(path_);
 	}
 	Result<> take(const json &event) override
 	{
@@ -60,11 +68,17 @@ public:
 		     {"timestamp", "input_length", "output_length", "block_tokens", "hash_ids"})
 			line[name] = event.value(name, json());
 		const std::string text = line.dump() + "\n";
-		file_ << text << std::flush;
+		if (!(file_ << text << std::flush)) {
+			Error full = failed(path_);
+			file_.close();
+			std::error_code ec; /* half a line would make the others unreadable */
+			std::filesystem::resize_file(path_, bytes_, ec);
+			return full;
+		}
 		bytes_ += text.size();
 		lines_.emplace_back(number_at(event, "/timestamp"), text.size());
 		nr++;
-		return file_ ? ok() : error(EIO, path_ + ": cannot be written");
+		return ok();
 	}
 	/* Turns were reported when they ended; readers expect them by when they began. */
 	Result<> close() override
@@ -117,10 +131,10 @@ class AttSink : public Sink {
 public:
 	explicit AttSink(std::string path) : path_(std::move(path)) {}
 
-	Result<> open() const
+	Result<> open() override
 	{
 		std::ofstream file(path_, std::ios::trunc);
-		return file ? ok() : sys_error(path_);
+		return file ? ok() : failed(path_);
 	}
 	Result<> take(const json &event) override
 	{
@@ -191,14 +205,18 @@ public:
 	{
 	}
 
+	/* The daemon first: where it refuses, an older recording of that name stays. */
+	Result<> begin()
+	{
+		auto begun = client_.call(
+			{{"op", "record"}, {"what", options_.att ? "attention" : "requests"}});
+		return begun ? sink_.open() : begun.error();
+	}
+
 	/* Until somebody or something ends it. */
 	Result<> run()
 	{
 		constexpr int look_ms = 100;
-		auto begun = client_.call(
-			{{"op", "record"}, {"what", options_.att ? "attention" : "requests"}});
-		if (!begun)
-			return begun.error();
 		for (bool ending = false;;) {
 			if (!ending && enough()) {
 				if (auto sent = client_.send({{"op", "record_end"}}); !sent)
@@ -261,7 +279,10 @@ int record(const RecordOptions &options, Sink &sink)
 	auto client = ControlClient::connect();
 	if (!client)
 		return complain(client.error());
-	Result<> done = Recording(options, *client, sink).run();
+	Recording recording(options, *client, sink);
+	if (auto begun = recording.begin(); !begun)
+		return complain(begun.error());
+	Result<> done = recording.run();
 	if (!options.quiet && isatty(STDERR_FILENO))
 		fmt::print(stderr, "\r\033[K");
 	/* What came is kept, whatever ended it. */
@@ -296,11 +317,6 @@ int cmd_record(int argc, char **argv)
 
 	RequestSink requests(options.file);
 	AttSink attention(options.file);
-	Result<> opened = options.att ? attention.open() : requests.open();
-	if (!opened) {
-		fmt::print(stderr, "cxl-kv record: {}\n", opened.error().what);
-		return kExitFailure;
-	}
 	return record(options, options.att ? static_cast<Sink &>(attention) : requests);
 }
 

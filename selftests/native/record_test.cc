@@ -11,8 +11,11 @@
 #include "sim/block_trace.h"
 #include "sim/trace_file.h"
 
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 using namespace cxlkv;
@@ -77,8 +80,9 @@ protected:
 		return event ? *event : json();
 	}
 
-	/* The command, beside this test's folder. */
-	static pid_t start_command(const std::vector<std::string> &words)
+	/* The command, beside this test's folder; its files can't become larger than max_bytes. */
+	static pid_t start_command(const std::vector<std::string> &words,
+				   rlim_t max_bytes = RLIM_INFINITY)
 	{
 		const std::string program =
 			std::filesystem::read_symlink("/proc/self/exe").parent_path() /
@@ -89,6 +93,9 @@ protected:
 		argv.push_back(nullptr);
 		const pid_t pid = fork();
 		if (pid == 0) {
+			const rlimit limit{max_bytes, max_bytes};
+			signal(SIGXFSZ, SIG_IGN); /* an error like that of a full disk */
+			setrlimit(RLIMIT_FSIZE, &limit);
 			execv(program.c_str(), const_cast<char **>(argv.data()));
 			_exit(127);
 		}
@@ -242,6 +249,66 @@ TEST_F(RecordTest, TheSimulatorReadsWhatTheCommandWroteUntilCtrlC)
 	EXPECT_EQ(trace->nr_accesses(), uint64_t{3} * trace->nr_requests());
 	/* Two blocks that all share, one of each. */
 	EXPECT_EQ(trace->nr_unique(), 2 + trace->nr_requests());
+}
+
+/* A turn that began first and ended last is written last, but belongs to the front. */
+TEST_F(RecordTest, AtTheEndLinesAreSortedByWhenTurnsBegan)
+{
+	const std::string path = file("requests.jsonl");
+	const pid_t pid = start_command({path});
+	auto times = [&] {
+		std::vector<uint64_t> all;
+		auto text = sim::read_trace_file(path);
+		auto trace = sim::parse_block_trace(text ? *text : "");
+		for (uint32_t i = 0; trace && i < trace->nr_requests(); i++)
+			all.push_back(trace->request(i).time_ms);
+		return all;
+	};
+	ASSERT_TRUE(eventually([&] {
+		open_session(0, {1, 2});
+		turn(0, 32, 1);
+		usleep(2000); /* times are in ms */
+		open_session(1, {1, 3});
+		turn(1, 32, 1);
+		EXPECT_EQ(cxl_kv_session_close(arena_, 1), 0);
+		EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
+		return times().size() >= 4 && !std::ranges::is_sorted(times());
+	}));
+	kill(pid, SIGINT);
+	EXPECT_EQ(exit_status(pid), 0);
+	EXPECT_GE(times().size(), 4u);
+	EXPECT_TRUE(std::ranges::is_sorted(times()));
+}
+
+TEST_F(RecordTest, AFullDiskEndsItAfterAWholeLine)
+{
+	const std::string path = file("requests.jsonl");
+	const pid_t pid = start_command({path}, 1000);
+	int status = 0;
+	ASSERT_TRUE(eventually([&] {
+		open_session(0, {1, 2, 3});
+		turn(0, 48, 1);
+		EXPECT_EQ(cxl_kv_session_close(arena_, 0), 0);
+		return waitpid(pid, &status, WNOHANG) == pid;
+	}));
+	EXPECT_EQ(WEXITSTATUS(status), 1);
+	auto text = sim::read_trace_file(path);
+	ASSERT_TRUE(text);
+	auto trace = sim::parse_block_trace(*text);
+	ASSERT_TRUE(trace) << trace.error().what;
+	EXPECT_GE(trace->nr_requests(), 5u);
+}
+
+TEST_F(RecordTest, WhereTheDaemonRefusesAnOlderRecordingStays)
+{
+	const std::string path = file("older.jsonl");
+	std::ofstream(path) << "0 1 2 3\n";
+	setenv("CXL_KV_SOCKET", "/nowhere", 1);
+	EXPECT_EQ(exit_status(start_command({path})), 3);
+	setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
+	auto text = sim::read_trace_file(path);
+	ASSERT_TRUE(text);
+	EXPECT_EQ(*text, "0 1 2 3\n");
 }
 
 TEST_F(RecordTest, AttentionBecomesAnAttFile)
