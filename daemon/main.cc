@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sys/signalfd.h>
 #include <systemd/sd-daemon.h>
@@ -319,6 +320,9 @@ int main(int argc, char **argv)
 	app.add_flag("--check-config", check, "check the configuration and exit");
 	app.add_flag("--describe-config", describe, "list every key and what it takes, and exit");
 	app.set_version_flag("--version", CXL_KV_VERSION);
+	app.failure_message([](const CLI::App *, const CLI::Error &e) {
+		return fmt::format("cxl-kvd: {}\n`cxl-kvd --help` lists the options\n", e.what());
+	});
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
@@ -336,10 +340,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (check) {
-		/* Only the default may be absent. */
-		bool there = access(source.file.c_str(), F_OK) == 0;
-		printf("%s: %s\n", source.file.c_str(),
-		       there ? "ok" : "no such file; ok, with the defaults");
+		/* Names what was read: a drop-in of another name than *.toml is not. */
+		auto files = config_files(source.file, source.may_be_absent);
+		if (!files || files->empty())
+			printf("%s: no such file; ok, with the defaults\n", source.file.c_str());
+		else
+			printf("%s: ok\n", fmt::format("{}", fmt::join(*files, ", ")).c_str());
 		return 0;
 	}
 	set_log_level(*options);

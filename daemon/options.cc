@@ -80,12 +80,20 @@ std::string key_at(const std::string &text, size_t line)
 
 constexpr const char *kTenant = "tenant.";
 
+bool same_but_for_case(const std::string &one, const std::string &other)
+{
+	return std::ranges::equal(one, other, [](unsigned char a, unsigned char b) {
+		return tolower(a) == tolower(b);
+	});
+}
+
 /* Reads one configuration after the other into the same options. */
 class Loader {
 public:
 	Result<> file(const std::string &name);
 	/* CXL_KV_HOT__LIMIT=25% is [hot] limit. The value is TOML, or else taken as a string. */
 	Result<> environment();
+	[[nodiscard]] Result<> no_slip(const std::string &variable) const;
 	/* The same for one key and value. */
 	Result<> text(std::string table, std::string name, const std::string &value,
 		      const std::string &where);
@@ -249,15 +257,36 @@ Result<> Loader::file(const std::string &name)
 	return ok();
 }
 
+/* A variable without "__" is somebody else's, unless it is a key but for that. */
+Result<> Loader::no_slip(const std::string &variable) const
+{
+	for (const OptionKey &key : keys_) {
+		std::string meant = fmt::format("CXL_KV_{}__{}", key.table, key.name);
+		std::string slip = fmt::format("CXL_KV_{}_{}", key.table, key.name);
+		if (!same_but_for_case(variable, slip))
+			continue;
+		std::ranges::transform(meant, meant.begin(),
+				       [](unsigned char c) { return toupper(c); });
+		return error(EINVAL, fmt::format("environment {}: {}.{} takes two underscores: {}",
+						 variable, key.table, key.name, meant));
+	}
+	return ok();
+}
+
 Result<> Loader::environment()
 {
 	begin_source();
 	for (char **entry = environ; *entry; entry++) {
 		std::string line = *entry;
 		size_t equals = line.find('='), split = line.find("__");
-		if (!line.starts_with("CXL_KV_") || split == std::string::npos || split > equals)
+		if (!line.starts_with("CXL_KV_") || equals == std::string::npos)
 			continue;
 		std::string variable = line.substr(0, equals), value = line.substr(equals + 1);
+		if (split > equals) {
+			if (auto done = no_slip(variable); !done)
+				return done;
+			continue;
+		}
 		if (auto done = text(variable.substr(7, split - 7), variable.substr(split + 2),
 				     value, "environment " + variable);
 		    !done)
@@ -269,23 +298,17 @@ Result<> Loader::environment()
 Result<> Loader::text(std::string table, std::string name, const std::string &value,
 		      const std::string &where)
 {
-	auto same = [](const std::string &said, const std::string &known) {
-		return std::ranges::equal(said, known, [](unsigned char a, unsigned char b) {
-			return tolower(a) == tolower(b);
-		});
-	};
-
 	/* CXL_KV_TENANT_NAME__HOT is [tenant.name] hot. */
-	if (table.size() > 7 && same(table.substr(0, 7), "tenant_")) {
+	if (table.size() > 7 && same_but_for_case(table.substr(0, 7), "tenant_")) {
 		auto lower = [](unsigned char c) { return tolower(c); };
 		std::ranges::transform(table, table.begin(), lower);
 		std::ranges::transform(name, name.begin(), lower);
 		table[6] = '.';
 	}
 	for (const OptionKey &key : keys_) { /* which keep the case of their units: max_MBps */
-		if (same(table, key.table))
+		if (same_but_for_case(table, key.table))
 			table = key.table;
-		if (same(table, key.table) && same(name, key.name))
+		if (same_but_for_case(table, key.table) && same_but_for_case(name, key.name))
 			name = key.name;
 	}
 	toml::table parsed;
@@ -346,6 +369,8 @@ Result<> Loader::check_together() const
 	return ok();
 }
 
+} // namespace
+
 Result<std::vector<std::string>> config_files(const std::string &file, bool may_be_absent)
 {
 	std::vector<std::string> files;
@@ -370,8 +395,6 @@ Result<std::vector<std::string>> config_files(const std::string &file, bool may_
 	files.insert(files.end(), drop_ins.begin(), drop_ins.end());
 	return files;
 }
-
-} // namespace
 
 Result<uint64_t> parse_bytes(const std::string &text)
 {

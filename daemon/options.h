@@ -74,6 +74,9 @@ struct Options {
 	std::vector<Tenant> tenants; /* the others */
 };
 
+/* What is read, in this order: file, where it is there, and its drop-ins. */
+Result<std::vector<std::string>> config_files(const std::string &file, bool may_be_absent);
+
 /* file may be absent only where it is the default one. "" = no file. */
 Result<Options> load_options(const std::string &file, bool may_be_absent);
 

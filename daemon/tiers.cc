@@ -159,7 +159,8 @@ std::vector<std::string> tier_warnings(const Tiers &tiers, uint64_t cold_bytes)
 		warnings.push_back("kernel demotion is on (/sys/kernel/mm/numa/demotion_enabled)");
 	for (auto &entry : fs::directory_iterator("/sys/kernel/mm/damon/admin/kdamonds", ec))
 		if (read_line(entry.path() / "state") == "on")
-			warnings.push_back("a DAMON thread runs: " + entry.path().string());
+			warnings.push_back("a DAMON thread runs and may move pages too: " +
+					   entry.path().string());
 	if (tiers.warm_limit_bytes && tiers.warm_limit_bytes < tiers.hot_limit_bytes)
 		warnings.push_back(
 			"the warm tier is smaller than the hot one: it will mostly mirror it");

@@ -72,8 +72,12 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::create(const std::string &
 	if (!self->listener_ || !self->epoll_ || !self->wake_)
 		return sys_error("control socket");
 	if (bind(self->listener_.get(), reinterpret_cast<const sockaddr *>(&*address),
-		 sizeof(*address)))
+		 sizeof(*address))) {
+		if (errno == ENOENT)
+			return error(ENOENT,
+				     path + ": the folder of the control socket does not exist");
 		return sys_error("bind " + path);
+	}
 	self->path_ = path;
 	if (chmod(path.c_str(), 0660) || listen(self->listener_.get(), 64))
 		return sys_error("listen on " + path);

@@ -111,6 +111,8 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 				    "until written back",
 				    path);
 	}
+	if (!file.fd_ && errno == ENOENT && (flags & O_CREAT))
+		return error(ENOENT, path + ": the folder does not exist");
 	if (!file.fd_)
 		return sys_error(path);
 	if (fstat(file.fd_.get(), &st) < 0)
