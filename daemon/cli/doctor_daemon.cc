@@ -117,7 +117,12 @@ void examine_seccomp(const Host &host, const std::string &whose, uint64_t pid, F
 void examine_bpf(const json &status, Findings &out)
 {
 	std::string why = text_at(status, "/sampling/not_used/bpf");
-	if (!why.empty())
+	/* No failure: off, or auto without the module. The reason then names the setting. */
+	if (why.find("sampling.source") != std::string::npos)
+		out.push_back({Finding::Note, "BPF", "page accesses are not sampled: " + why,
+			       "nothing, where the engine gives hints; else [sampling] source = "
+			       "\"auto\", load the module and restart cxl-kvd"});
+	else if (!why.empty())
 		out.push_back({Finding::Warn, "BPF", "page accesses are not sampled: " + why,
 			       "CAP_BPF and CAP_PERFMON, and the folder /sys/fs/bpf/cxl_kv "
 			       "(systemd-tmpfiles --create cxl-kv.conf); or [sampling] source = "

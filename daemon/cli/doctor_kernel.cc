@@ -176,8 +176,8 @@ void examine_container(const Host &host, Findings &out)
 				       "mlock2, mbind and move_pages"});
 	if (host.exists("/.dockerenv") || host.exists("/run/.containerenv"))
 		out.push_back({Finding::Note, "container", "this is a container",
-			       "run cxl-kvd on the host and give engines its socket, "
-			       "/run/cxl-kv/control.sock"});
+			       "run cxl-kvd on the host and mount its folder, /run/cxl-kv, "
+			       "where engines run"});
 }
 
 } // namespace

@@ -35,9 +35,8 @@ void examine_nodes(const Nodes &nodes, Findings &out)
 	if (nodes.slow.empty())
 		out.push_back({Finding::Note, "nodes",
 			       "no node without CPUs: there is no warm tier",
-			       "nothing, where this host has no CXL memory; else see CXL and "
-			       "memory blocks below. Hot "
-			       "and cold work without it"});
+			       "nothing, where this host has no CXL memory; else see CXL "
+			       "below. Hot and cold work without it"});
 	else
 		out.push_back({Finding::Good, "nodes",
 			       fmt::format("hot {}, warm {}", fmt::join(nodes.fast, ","),

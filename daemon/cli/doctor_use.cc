@@ -6,6 +6,7 @@
 #include "cli/units.h"
 #include "core/decide.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -85,9 +86,16 @@ void examine_use(const json &status, const json &list, const Rates &rates, Findi
 			       "sessions, or give the memory to something else"});
 	if (!list.contains("arenas") || !list["arenas"].is_array() || list["arenas"].empty())
 		return;
-	/* One of a fleet's engines speaks for all. */
-	examine_element(list["arenas"].front(), out);
-	examine_fetch(list["arenas"].front(), rates, out);
+	/* One of a fleet's engines speaks for all. The daemon's own arena keeps objects, whose
+	 * elements nobody knows. */
+	uint64_t daemon = number_at(status, "/pid");
+	auto engine = std::ranges::find_if(list["arenas"], [&](const json &arena) {
+		return number_at(arena, "/pid") != daemon;
+	});
+	if (engine == list["arenas"].end())
+		return;
+	examine_element(*engine, out);
+	examine_fetch(*engine, rates, out);
 }
 
 } // namespace cxlkv

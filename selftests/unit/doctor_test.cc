@@ -277,6 +277,8 @@ TEST_F(Doctor, DaemonAndItsClients)
 	json unsampled = status();
 	unsampled["sampling"]["not_used"]["bpf"] = "Operation not permitted";
 	expect_in(daemon(unsampled, list), Finding::Warn, "BPF", "not sampled: Operation");
+	unsampled["sampling"]["not_used"]["bpf"] = "sampling.source is off";
+	expect_in(daemon(unsampled, list), Finding::Note, "BPF", "not sampled: sampling.source");
 	put("/proc/88/status", "Seccomp:\t2");
 	expect_in(daemon(status(), list), Finding::Note, "seccomp", "e? (pid 88)");
 	gone("/proc/88/status");
@@ -328,6 +330,9 @@ TEST_F(Doctor, WhenTieringCannotHelp)
 	expect_in(use(idle, list), Finding::Note, "use", "no block had to leave");
 	list["arenas"][0]["elem_bytes"] = 2;
 	expect_in(use(status(), list), Finding::Note, "use", "2 bytes an element");
+	list["arenas"][0]["pid"] = 77; /* the daemon's own, of objects */
+	EXPECT_TRUE(use(status(), list).empty());
+	list["arenas"][0]["pid"] = 88;
 
 	/* Llama-70B's KV, 327,680 bytes a token: 65.5 us from a drive of 5 GB/s. */
 	list["arenas"][0].update({{"layers", 80}, {"kv_heads", 8}, {"head_dim", 128}});
