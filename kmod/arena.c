@@ -373,6 +373,8 @@ static int start_arena(struct cxl_kv_arena *arena, struct cxl_kv_file *file,
 		goto err_number;
 	arena->notifier.ops = &notifier_ops;
 	ret = mmu_notifier_register(&arena->notifier, arena->mm);
+	if (ret == -EINTR) /* any signal stops it; nothing is done yet: again after its handler */
+		ret = -ERESTARTNOINTR;
 	if (ret)
 		goto err_sysfs;
 	ret = announce(arena, file);

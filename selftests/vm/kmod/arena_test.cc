@@ -2,10 +2,13 @@
 /* Arenas and their manager: what register refuses, who is told what, and how an arena ends. */
 #include "vm/kmod/device.h"
 
+#include <csignal>
 #include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <vector>
 
 using namespace cxlkv;
@@ -190,6 +193,25 @@ TEST_F(Register, IsLimited)
 	EXPECT_EQ(parts.register_on(client, &refused), ENOSPC);
 	ASSERT_EQ(unregister(client, number), 0);
 	EXPECT_EQ(parts.register_on(client, &number), 0);
+}
+
+/* One signal a call, each time a little later, so that many come while it is under way. */
+TEST_F(Register, IsNotEndedByASignal)
+{
+	const itimerval never{};
+	struct sigaction action {};
+
+	action.sa_handler = [](int) {};
+	ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
+	for (int us = 40; us <= 6000; us += 40) {
+		const itimerval once{{0, 0}, {0, us}};
+
+		setitimer(ITIMER_REAL, &once, nullptr);
+		int error = parts.register_on(client, &arena);
+		setitimer(ITIMER_REAL, &never, nullptr);
+		ASSERT_EQ(error, 0) << strerror(error) << ", signal after " << us << " us";
+		ASSERT_EQ(unregister(client, arena), 0);
+	}
 }
 
 TEST_F(Register, ShowsTheArenaInSysfs)
