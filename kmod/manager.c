@@ -111,9 +111,10 @@ __poll_t cxl_kv_manager_poll(struct file *filp, poll_table *table)
 {
 	__poll_t mask = 0;
 
+	/* Of a file that is not the manager too: epoll asks once, and it may become it. */
+	poll_wait(filp, &registry->wait, table);
 	if (!cxl_kv_is_manager(filp->private_data))
 		return EPOLLERR;
-	poll_wait(filp, &registry->wait, table);
 	mutex_lock(&registry->lock);
 	if (!list_empty(&registry->events))
 		mask = EPOLLIN | EPOLLRDNORM;

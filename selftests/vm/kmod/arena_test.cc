@@ -459,6 +459,24 @@ TEST_F(Manager, IsToldAgainOfWhatCouldNotBeWritten)
 	EXPECT_FALSE(has_event(manager));
 }
 
+TEST_F(Manager, IsWokenThroughAnEpollThatKnewItsFileBefore)
+{
+	Fd next = open_device(), epoll(epoll_create1(EPOLL_CLOEXEC));
+	epoll_event event{};
+
+	event.events = EPOLLIN;
+	ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, next.get(), &event), 0);
+	ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 1);
+	EXPECT_EQ(event.events, static_cast<uint32_t>(EPOLLERR)) << "it is not the manager yet";
+	manager.reset();
+	ASSERT_EQ(attach(next), 0);
+	EXPECT_EQ(take_event(next), Event(CXL_KV_EVENT_ARENA_ADDED, arena));
+	ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 0);
+	ASSERT_EQ(unregister(client, arena), 0);
+	EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 5000), 1);
+	EXPECT_EQ(take_event(next), Event(CXL_KV_EVENT_ARENA_REMOVED, arena));
+}
+
 TEST_F(Manager, IsNotToldOfWhatItNeverSaw)
 {
 	ASSERT_EQ(unregister(client, arena), 0);
