@@ -30,6 +30,22 @@ check "more than all of it is refused" sh -c "! $online split=101 true"
 check "a command that fails fails" sh -c "! $online movable false"
 check "and the system's policy is as before" is $policy online
 
+# A second run begins while the first is under way, and ends after it.
+two_runs()
+{
+	mkfifo /run/first /run/second
+	$online movable sh -c 'touch /run/one; read -r _ </run/first' & local one=$!
+	within 30 test -e /run/one || return
+	$online movable sh -c 'touch /run/two; read -r _ </run/second' & local two=$!
+	within 30 sh -c 'test -e /run/two || grep -q -e "-> FLOCK" /proc/locks' || return
+	echo go >/run/first
+	wait "$one" || return
+	echo go >/run/second
+	wait "$two" && is "$policy" online
+}
+check "two runs at once leave the system's policy as before" two_runs
+echo online >$policy
+
 check "movable" load movable
 check "all blocks are movable" has_zones "Movable$blocks"
 check "the system's policy is as before" is $policy online
