@@ -6,17 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A request about the namespace; NULL without memory. */
-static struct json_object *tier_request(const struct cxl_kv_ns *ns, const char *op)
-{
-	struct json_object *request = kv_request(op);
-
-	if (!kv_json_add(request, "namespace", json_object_new_int64(ns->number)))
-		return request;
-	json_object_put(request);
-	return NULL;
-}
-
 static int check_space(const struct cxl_kv_ns *ns)
 {
 	return kv_forked(ns->kv) ? -EPERM : ns->error;
@@ -33,7 +22,7 @@ int cxl_kv_tier_open(struct cxl_kv_ns *ns, const struct cxl_kv_tier_options *opt
 		return -EINVAL;
 	if (options->size > sizeof(*options))
 		return -E2BIG;
-	call.request = tier_request(ns, "tier_open");
+	call.request = kv_space_request(ns, "tier_open");
 	rc = kv_json_add(call.request, "bytes", kv_decimal(options->bytes));
 	if (!rc && options->ack_ms)
 		rc = kv_json_add(call.request, "ack_ms", json_object_new_int64(options->ack_ms));
@@ -59,7 +48,7 @@ int cxl_kv_tier_close(struct cxl_kv_ns *ns)
 
 	if (rc)
 		return rc;
-	call.request = tier_request(ns, "tier_close");
+	call.request = kv_space_request(ns, "tier_close");
 	return kv_call(ns->kv, &call, NULL);
 }
 
@@ -140,7 +129,7 @@ int cxl_kv_advice_wait(struct cxl_kv_ns *ns, struct cxl_kv_advice *advice, size_
 		return rc;
 	if (!advice || !nr)
 		return -EINVAL;
-	call.request = tier_request(ns, "advice");
+	call.request = kv_space_request(ns, "advice");
 	rc = kv_json_add(call.request, "max", json_object_new_int64(max))
 		     ?: kv_json_add(call.request, "deadline_ms", json_object_new_int64(timeout_ms));
 	if (rc) {
@@ -165,7 +154,7 @@ int cxl_kv_tier_get_stats(struct cxl_kv_ns *ns, struct cxl_kv_tier_stats *stats)
 		return rc;
 	if (!stats || stats->size != sizeof(*stats) || stats->reserved)
 		return -EINVAL;
-	call.request = tier_request(ns, "tier_stats");
+	call.request = kv_space_request(ns, "tier_stats");
 	rc = kv_call(ns->kv, &call, &answer);
 	if (rc)
 		return rc;

@@ -94,12 +94,7 @@ int cxl_kv_ns_get_stats(struct cxl_kv_ns *ns, struct cxl_kv_ns_stats *stats)
 		return -EPERM;
 	if (stats->size != sizeof(*stats) || stats->reserved)
 		return -EINVAL;
-	call.request = kv_request("namespace_stats");
-	rc = kv_json_add(call.request, "namespace", json_object_new_int64(ns->number));
-	if (rc) {
-		json_object_put(call.request);
-		return rc;
-	}
+	call.request = kv_space_request(ns, "namespace_stats");
 	rc = kv_call(ns->kv, &call, &answer);
 	if (rc)
 		return rc;

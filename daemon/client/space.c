@@ -66,6 +66,16 @@ static struct json_object *groups_array(const struct cxl_kv_ns_options *options)
 	return groups;
 }
 
+struct json_object *kv_space_request(const struct cxl_kv_ns *ns, const char *op)
+{
+	struct json_object *request = kv_request(op);
+
+	if (!kv_json_add(request, "namespace", json_object_new_int64(ns->number)))
+		return request;
+	json_object_put(request);
+	return NULL;
+}
+
 static struct json_object *open_request(const struct cxl_kv_ns_options *options)
 {
 	struct json_object *request = kv_request("namespace");
@@ -283,10 +293,7 @@ void cxl_kv_ns_close(struct cxl_kv_ns *ns)
 	pthread_mutex_lock(&kv->arenas_lock);
 	unlist(ns);
 	pthread_mutex_unlock(&kv->arenas_lock);
-	call.request = kv_request("namespace_close");
-	if (!kv_json_add(call.request, "namespace", json_object_new_int64(ns->number)))
-		kv_call(kv, &call, NULL);
-	else
-		json_object_put(call.request);
+	call.request = kv_space_request(ns, "namespace_close");
+	kv_call(kv, &call, NULL);
 	kv_space_free(ns);
 }
