@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 namespace cxlkv {
 
@@ -19,13 +20,19 @@ constexpr double kUnwanted = 0.5;
 
 } // namespace
 
-double AdviceBook::leaves_first(const Block &block, uint64_t now_ns) const
+uint32_t AdviceBook::age(const Block &block, uint64_t now_ns)
 {
 	const uint64_t steps = (now_ns - std::min(now_ns, block.used_ns)) / kStepNs;
-	const auto age = static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX));
-	const double ema = static_cast<double>(block.ema * ema_.decay(age));
 
-	return eviction_priority(ema, recency_decay(static_cast<double>(steps), kTauSteps));
+	return static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX));
+}
+
+double AdviceBook::leaves_first(const Block &block, uint64_t now_ns) const
+{
+	const uint32_t steps = age(block, now_ns);
+	const double ema = static_cast<double>(block.ema * ema_.decay(steps));
+
+	return eviction_priority(ema, recency_decay(steps, kTauSteps));
 }
 
 void AdviceBook::settle(const ObjectKey &key, bool here)
@@ -72,10 +79,8 @@ void AdviceBook::used(const ObjectKey &key, uint32_t bytes, float score, uint64_
 {
 	auto [it, is_new] = blocks_.try_emplace(key);
 	Block &block = it->second;
-	const uint64_t steps = (now_ns - std::min(now_ns, block.used_ns)) / kStepNs;
 
-	block.ema = ema_.update(
-		block.ema, static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX)), score);
+	block.ema = ema_.update(block.ema, age(block, now_ns), score);
 	block.used_ns = now_ns;
 	if (!is_new)
 		return;
@@ -131,17 +136,22 @@ Advice AdviceBook::advise(Entry &entry, bool promote, uint64_t now_ns)
 std::vector<Advice> AdviceBook::take(size_t max, uint64_t now_ns, const CanCome &can_come)
 {
 	std::vector<Advice> out;
-	std::vector<Entry *> leave;
+	std::optional<std::vector<Entry *>> leave; /* ranked when somebody has to */
 	size_t next = 0;
 	auto room = [&] { return out.size() < max && open_.size() < kMaxOpen; };
+	auto next_to_leave = [&]() -> Entry * {
+		if (!leave)
+			leave = ranked(true, now_ns);
+		return next < leave->size() ? (*leave)[next] : nullptr;
+	};
+	auto leaves = [&](Entry &entry) {
+		out.push_back(advise(entry, false, now_ns));
+		next++;
+	};
 
-	if (wanted_.empty() && planned_bytes() <= limit(options_.high_permil))
-		return out;
-	leave = ranked(true, now_ns);
 	if (planned_bytes() > limit(options_.high_permil))
-		while (room() && next < leave.size() &&
-		       planned_bytes() > limit(options_.low_permil))
-			out.push_back(advise(*leave[next++], false, now_ns));
+		while (room() && planned_bytes() > limit(options_.low_permil) && next_to_leave())
+			leaves(*next_to_leave());
 	for (Entry *entry : ranked(false, now_ns)) {
 		const double worth = leaves_first(entry->second, now_ns);
 		if (!room() || worth > kUnwanted)
@@ -150,16 +160,16 @@ std::vector<Advice> AdviceBook::take(size_t max, uint64_t now_ns, const CanCome 
 			continue;
 		if (planned_bytes() + entry->second.bytes <= limit(options_.high_permil))
 			out.push_back(advise(*entry, true, now_ns));
-		else if (next < leave.size() &&
-			 leaves_first(leave[next]->second, now_ns) > worth + kMargin)
-			out.push_back(advise(*leave[next++], false, now_ns));
+		else if (Entry *first = next_to_leave();
+			 first && leaves_first(first->second, now_ns) > worth + kMargin)
+			leaves(*first);
 		else
 			break;
 	}
 	return out;
 }
 
-bool AdviceBook::end(uint64_t id, bool done, uint64_t now_ns)
+bool AdviceBook::finish(uint64_t id, bool done, uint64_t now_ns)
 {
 	auto node = open_.extract(id);
 
@@ -169,7 +179,6 @@ bool AdviceBook::end(uint64_t id, bool done, uint64_t now_ns)
 	Block &block = blocks_.at(open.key);
 	block.open = 0;
 	(open.promote ? coming_bytes_ : leaving_bytes_) -= open.bytes;
-	(done ? stats_.nr_done : stats_.nr_refused)++;
 	if (done)
 		settle(open.key, open.promote);
 	else
@@ -178,11 +187,18 @@ bool AdviceBook::end(uint64_t id, bool done, uint64_t now_ns)
 	return true;
 }
 
+bool AdviceBook::end(uint64_t id, bool done, uint64_t now_ns)
+{
+	if (!finish(id, done, now_ns))
+		return false;
+	(done ? stats_.nr_done : stats_.nr_refused)++;
+	return true;
+}
+
 void AdviceBook::expire(uint64_t now_ns)
 {
 	while (!open_.empty() && open_.begin()->second.deadline_ns <= now_ns) {
-		end(open_.begin()->first, false, now_ns);
-		stats_.nr_refused--;
+		finish(open_.begin()->first, false, now_ns);
 		stats_.nr_expired++;
 	}
 }

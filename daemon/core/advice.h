@@ -77,9 +77,13 @@ private:
 	};
 	using Entry = std::pair<const ObjectKey, Block>;
 
+	/* In steps, since it was used. */
+	[[nodiscard]] static uint32_t age(const Block &block, uint64_t now_ns);
 	[[nodiscard]] double leaves_first(const Block &block, uint64_t now_ns) const;
 	[[nodiscard]] std::vector<Entry *> ranked(bool here, uint64_t now_ns);
 	Advice advise(Entry &entry, bool promote, uint64_t now_ns);
+	/* Open advice is over, in whatever way: false where there is none of that id. */
+	bool finish(uint64_t id, bool done, uint64_t now_ns);
 	void settle(const ObjectKey &key, bool here);
 	void forget_if_idle(const ObjectKey &key);
 	/* What is here when all that is open is done. */

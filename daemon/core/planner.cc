@@ -5,15 +5,6 @@
 
 namespace cxlkv {
 
-namespace {
-
-uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-} // namespace
-
 Planner::Planner(Arenas &arenas, const PolicyOptions &options, SessionCounters &counters,
 		 const PlanInput &input)
     : arenas_(arenas), options_(options), counters_(counters), input_(input),

@@ -25,6 +25,12 @@
 
 namespace cxlkv {
 
+/* What is left of a, at least nothing. */
+inline uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 using Arenas = std::map<uint32_t, std::unique_ptr<ArenaState>>;
 
 class Planner {

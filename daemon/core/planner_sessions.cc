@@ -8,11 +8,6 @@ namespace cxlkv {
 
 namespace {
 
-uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 constexpr size_t hot = static_cast<size_t>(Where::Hot), warm = static_cast<size_t>(Where::Warm),
 		 cold = static_cast<size_t>(Where::Cold);
 
