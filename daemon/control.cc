@@ -303,7 +303,7 @@ void Control::op_status(const Peer &, const json &, Answer answer, Files &)
 
 void Control::op_health(const Peer &, const json &, Answer answer, Files &)
 {
-	answer.ok(status_()["health"]);
+	answer.ok(health_());
 }
 
 void Control::op_list(const Peer &, const json &, Answer answer, Files &)

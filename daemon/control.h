@@ -45,13 +45,20 @@ public:
 	};
 
 	/* status: the answer to `status`, made by whoever knows all parts. */
-	Control(const Parts &parts, const WakeGate &gate, std::function<nlohmann::json()> status);
+	Control(const Parts &parts, const WakeGate &gate);
 	~Control();
 
 	[[nodiscard]] ControlSocket::Handler handler();
 	/* settings -> answer of `tune` (reload.h). */
 	using Tune = std::function<Result<nlohmann::json>(const nlohmann::json &settings)>;
 	void on_tune(Tune tune) { tune_ = std::move(tune); }
+	/* health: a part of the status, but asked for by clients, and so often. */
+	void on_status(std::function<nlohmann::json()> status,
+		       std::function<nlohmann::json()> health)
+	{
+		status_ = std::move(status);
+		health_ = std::move(health);
+	}
 	/* Answers of decide by tenant and Verdict; the control thread's. */
 	std::vector<std::array<uint64_t, 4>> nr_verdicts;
 	/* Begins to serve the arena that keyed objects lie in, once; see object_thread.h. */
@@ -133,6 +140,7 @@ private:
 	Parts parts_;
 	std::function<nlohmann::json()> status_;
 	Tune tune_;
+	std::function<nlohmann::json()> health_;
 	bool object_pool_started_ = false;
 	struct Client {
 		std::string name;

@@ -44,9 +44,8 @@ struct Control::Wake {
 	uint64_t begin_ns, deadline_ns;
 };
 
-Control::Control(const Parts &parts, const WakeGate &gate, std::function<json()> status)
-    : nr_verdicts(parts.tenants.table().size()), parts_(parts), status_(std::move(status)),
-      gate_(gate)
+Control::Control(const Parts &parts, const WakeGate &gate)
+    : nr_verdicts(parts.tenants.table().size()), parts_(parts), gate_(gate)
 {
 }
 

@@ -246,7 +246,8 @@ Result<> run(Options options, const ConfigSource &source)
 		return store.error();
 	SavedObjects saved = saved_objects(options, **store);
 	FaultServerOptions fault_options;
-	fault_options.hot_limit_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
+	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
+	fault_options.hot_limit_bytes = memory_bytes;
 	auto faults = FaultServer::create(fault_options, std::move(*store));
 	if (!faults)
 		return faults.error();
@@ -280,22 +281,19 @@ Result<> run(Options options, const ConfigSource &source)
 	const bool recovered = objects.recover(std::exchange(saved, {}));
 	policy.on_moved([&](const Extent &extent) { objects.moved(extent); });
 	const uint64_t start_ns = monotonic_ns();
-	std::function<nlohmann::json()> status;
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
-			  sampling_of(options), tiers->hot_limit_bytes + tiers->warm_limit_bytes);
-	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
+			  sampling_of(options), memory_bytes);
 	const SessionOptions &sessions = options.policy.session;
 	Control control(
 		{**socket, arenas, **faults, policy, recorder, registry, objects, placement,
 		 bandwidths, tenants, tiers->warm_limit_bytes != 0, options.cold.format,
 		 uffd_device.get()},
-		WakeGate(sessions.max_wakes, memory_bytes / 1000 * sessions.max_wake_permil),
-		[&] { return status(); });
-	status = [&] {
-		return status_json({options, *tiers, arenas, **faults, policy, mover, *sampler,
+		WakeGate(sessions.max_wakes, memory_bytes / 1000 * sessions.max_wake_permil));
+	const StatusSources sources(options, *tiers, arenas, **faults, policy, mover, *sampler,
 				    control, objects, bandwidths, tenants, warnings,
-				    registry.module_fd() >= 0 ? "module" : "native", start_ns});
-	};
+				    registry.module_fd() >= 0 ? "module" : "native", start_ns);
+	control.on_status([&] { return status_json(sources); },
+			  [&] { return health_json(sources); });
 
 	if (recovered)
 		control.start_object_pool();

@@ -200,24 +200,42 @@ json history(const StatusSources &s, const FaultStats &f)
 		  {"no_space", s.mover.nr_no_space.load()}}}};
 }
 
-/* What a client should know of its manager. */
-json health(const StatusSources &s, const FaultStats &f, const json &tiers)
+struct TierCounts {
+	TierCount hot, warm, cold, lost;
+};
+
+TierCounts count_tiers(const ArenaTable &arenas)
+{
+	TierCounts sum;
+
+	for (const auto &entry : arenas.all()) {
+		const Arena &arena = *entry->arena;
+		sum.hot.add(arena.bytes.hot, arena.geometry.block_bytes);
+		sum.warm.add(arena.bytes.warm, arena.geometry.block_bytes);
+		sum.cold.add(arena.bytes.cold, arena.geometry.block_bytes);
+		sum.lost.add(arena.bytes.lost, arena.geometry.block_bytes);
+	}
+	return sum;
+}
+
+json health(const StatusSources &s, const FaultStats &f, const TierCounts &tiers)
 {
 	constexpr uint64_t recently_ns = 10'000'000'000;
-	json out = {{"frozen", !s.options.daemon.enabled},
-		    {"draining", s.policy.draining(Where::Warm) || s.policy.draining(Where::Cold)},
-		    {"store_failing",
-		     f.store_failed_ns && monotonic_ns() - f.store_failed_ns < recently_ns},
-		    {"no_objects", s.objects.stats().failed},
-		    {"uptime_ms", std::to_string((monotonic_ns() - s.start_ns) / 1000000)},
-		    {"store_errors", std::to_string(f.store.nr_checksum_failures +
-						    f.store.nr_io_errors + f.store.nr_no_space)}};
+	auto number = [](uint64_t value) { return std::to_string(value); };
 
-	for (const char *tier : {"hot", "warm", "cold"})
-		for (const char *what : {"bytes", "limit_bytes"})
-			out[std::string(tier) + "_" + what] =
-				std::to_string(tiers[tier][what].get<uint64_t>());
-	return out;
+	return {{"frozen", !s.options.daemon.enabled},
+		{"draining", s.policy.draining(Where::Warm) || s.policy.draining(Where::Cold)},
+		{"store_failing",
+		 f.store_failed_ns && monotonic_ns() - f.store_failed_ns < recently_ns},
+		{"no_objects", s.objects.stats().failed},
+		{"uptime_ms", number((monotonic_ns() - s.start_ns) / 1000000)},
+		{"hot_bytes", number(tiers.hot.bytes)},
+		{"hot_limit_bytes", number(s.tiers.hot_limit_bytes)},
+		{"warm_bytes", number(tiers.warm.bytes)},
+		{"warm_limit_bytes", number(s.tiers.warm_limit_bytes)},
+		{"cold_bytes", number(tiers.cold.bytes)},
+		{"cold_limit_bytes", number(f.store.capacity_bytes)},
+		{"store_errors", number(f.store.nr_failures())}};
 }
 
 } // namespace
@@ -238,18 +256,18 @@ json stats_json(const ObjectStats &s, uint32_t chunk_bytes)
 		{"timed_out", s.nr_timed_out}};
 }
 
+json health_json(const StatusSources &s)
+{
+	return health(s, s.faults.stats(), count_tiers(s.arenas));
+}
+
 json status_json(const StatusSources &s)
 {
-	TierCount hot, warm, cold, lost;
+	const TierCounts held = count_tiers(s.arenas);
 	size_t nr_arenas = 0;
 	std::array<uint32_t, 3> phases{};
 
 	for (const auto &entry : s.arenas.all()) {
-		const Arena &arena = *entry->arena;
-		hot.add(arena.bytes.hot, arena.geometry.block_bytes);
-		warm.add(arena.bytes.warm, arena.geometry.block_bytes);
-		cold.add(arena.bytes.cold, arena.geometry.block_bytes);
-		lost.add(arena.bytes.lost, arena.geometry.block_bytes);
 		nr_arenas++;
 		auto more = s.policy.phases(*entry);
 		std::transform(phases.begin(), phases.end(), more.begin(), phases.begin(),
@@ -265,17 +283,17 @@ json status_json(const StatusSources &s)
 		{"arenas", nr_arenas},
 		{"phases", {{"unknown", phases[0]}, {"prefill", phases[1]}, {"decode", phases[2]}}},
 		{"tiers",
-		 {{"hot", hot.show({{"limit_bytes", s.tiers.hot_limit_bytes},
-				    {"nodes", s.tiers.hot_nodes}})},
-		  {"warm", warm.show({{"limit_bytes", s.tiers.warm_limit_bytes},
-				      {"nodes", s.tiers.warm_nodes}})},
-		  {"cold", cold.show({{"limit_bytes", f.store.capacity_bytes},
-				      {"path", s.options.cold.path},
-				      {"more_paths", s.options.cold.more_paths}})}}},
+		 {{"hot", held.hot.show({{"limit_bytes", s.tiers.hot_limit_bytes},
+					 {"nodes", s.tiers.hot_nodes}})},
+		  {"warm", held.warm.show({{"limit_bytes", s.tiers.warm_limit_bytes},
+					   {"nodes", s.tiers.warm_nodes}})},
+		  {"cold", held.cold.show({{"limit_bytes", f.store.capacity_bytes},
+					   {"path", s.options.cold.path},
+					   {"more_paths", s.options.cold.more_paths}})}}},
 		{"draining",
 		 {{"warm", s.policy.draining(Where::Warm)},
 		  {"cold", s.policy.draining(Where::Cold)}}},
-		{"lost_blocks", lost.blocks},
+		{"lost_blocks", held.lost.blocks},
 		{"objects", stats_json(s.objects.stats(), s.objects.chunk_bytes())},
 		{"sessions", show(s.policy.session_stats())},
 		{"leases_expired", s.policy.nr_expired_leases()},
@@ -283,7 +301,7 @@ json status_json(const StatusSources &s)
 		{"sampling", show(s.sampler)},
 		{"warnings", s.warnings},
 	};
-	status["health"] = health(s, f, status["tiers"]);
+	status["health"] = health(s, f, held);
 	status.update(history(s, f));
 	return status;
 }

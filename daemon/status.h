@@ -40,6 +40,8 @@ struct StatusSources {
 
 /* The part about keyed objects. */
 nlohmann::json stats_json(const ObjectStats &stats, uint32_t chunk_bytes);
+/* What a client should know of its manager; also a part of the status. */
+nlohmann::json health_json(const StatusSources &sources);
 nlohmann::json status_json(const StatusSources &sources);
 
 } // namespace cxlkv

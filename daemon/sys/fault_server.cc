@@ -372,18 +372,13 @@ uint64_t FaultServer::Impl::used_bytes(const uint32_t *tenant) const
 	return bytes;
 }
 
-static uint64_t nr_failures(const StoreStats &store)
-{
-	return store.nr_checksum_failures + store.nr_io_errors + store.nr_no_space;
-}
-
 /* Figures first, then answers: who gets an answer finds it counted. */
 void FaultServer::Impl::publish()
 {
 	FaultStats &stats = ledger.stats;
 
 	const StoreStats current = store->stats();
-	if (nr_failures(current) != nr_failures(stats.store))
+	if (current.nr_failures() != stats.store.nr_failures())
 		stats.store_failed_ns = now_ns();
 	stats.store = current;
 	stats.coming_bytes = ledger.reserved_bytes;

@@ -83,6 +83,11 @@ struct StoreStats {
 	uint64_t nr_checkpoints = 0, nr_throttled = 0;
 	uint64_t nr_evicted = 0; /* blocks left out by open(), because the cap was lowered */
 	uint64_t nr_checksum_failures = 0, nr_io_errors = 0, nr_no_space = 0;
+
+	[[nodiscard]] uint64_t nr_failures() const
+	{
+		return nr_checksum_failures + nr_io_errors + nr_no_space;
+	}
 };
 
 class SpillStore {
