@@ -58,15 +58,7 @@ public:
 		options.size = sizeof(options);
 		options.socket_path = socket.c_str();
 		check(cxl_kv_open(&options, &kv_), "connect");
-		cxl_kv_geometry g{};
-		g.nr_slots = 2;
-		g.nr_layers = shape.layers;
-		g.nr_kv_heads = shape.heads / shape.layers;
-		g.head_dim = shape.head_dim;
-		g.elem_bytes = static_cast<uint32_t>(elem_bytes(shape.type));
-		g.tokens_per_block = shape.tokens_per_block;
-		g.tokens_per_slot = shape.max_tokens;
-		g.block_bytes = shape.block_bytes();
+		const cxl_kv_geometry g = arena_geometry(shape, 2);
 		check(cxl_kv_arena_create(kv_, &g, nullptr, &arena_), "arena");
 	}
 	~Bench() { cxl_kv_close(kv_); }

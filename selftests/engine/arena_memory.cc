@@ -281,6 +281,21 @@ bool ArenaMemory::worth_fetching(uint32_t slot, uint32_t tokens, double prefill_
 
 } // namespace
 
+cxl_kv_geometry arena_geometry(const KvShape &shape, uint32_t nr_slots)
+{
+	cxl_kv_geometry geometry{};
+
+	geometry.nr_slots = nr_slots;
+	geometry.nr_layers = shape.layers;
+	geometry.nr_kv_heads = shape.heads / shape.layers;
+	geometry.head_dim = shape.head_dim;
+	geometry.elem_bytes = static_cast<uint32_t>(elem_bytes(shape.type));
+	geometry.tokens_per_block = shape.tokens_per_block;
+	geometry.tokens_per_slot = shape.max_tokens;
+	geometry.block_bytes = shape.block_bytes();
+	return geometry;
+}
+
 Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32_t nr_slots,
 						    const ArenaSettings &settings)
 {
@@ -293,20 +308,10 @@ Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32
 				    "two of at least {}: change --tokens-per-block",
 				    shape.tokens_per_block, bytes, page));
 
-	cxl_kv_geometry geometry{};
-	geometry.nr_slots = nr_slots;
-	geometry.nr_layers = shape.layers;
-	geometry.nr_kv_heads = shape.heads / shape.layers;
-	geometry.head_dim = shape.head_dim;
-	geometry.elem_bytes = static_cast<uint32_t>(elem_bytes(shape.type));
-	geometry.tokens_per_block = shape.tokens_per_block;
-	geometry.tokens_per_slot = shape.max_tokens;
-	geometry.block_bytes = bytes;
-
 	auto memory = std::make_unique<ArenaMemory>(shape, nr_slots, settings);
 	if (Result<> r = memory->connect(settings, shape.type); !r)
 		return r.error();
-	if (Result<> r = memory->create(geometry); !r)
+	if (Result<> r = memory->create(arena_geometry(shape, nr_slots)); !r)
 		return r.error();
 	return std::unique_ptr<KvMemory>(std::move(memory));
 }

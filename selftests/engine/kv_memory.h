@@ -111,6 +111,9 @@ struct ArenaSettings {
 	uint32_t wake_deadline_ms = 5000; /* how long a wake may take */
 	cxl_kv_cold_format cold_format = CXL_KV_COLD_DEFAULT;
 };
+/* Of an arena with a slot of this shape for each conversation. */
+cxl_kv_geometry arena_geometry(const KvShape &shape, uint32_t nr_slots);
+
 Result<std::unique_ptr<KvMemory>> make_arena_memory(const KvShape &shape, uint32_t nr_slots,
 						    const ArenaSettings &settings);
 
