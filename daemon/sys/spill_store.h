@@ -132,11 +132,11 @@ public:
 	void abandon(BlockKey key);
 	/*
 	 * Forget the block for good: a tombstone, so that no older record returns after
-	 * a restart. It is on the device once nr_in_flight() has been 0.
+	 * a restart. It is on the device once nr_in_flight() has been 0. With Wipe::Secure
+	 * the block's bytes are wiped then, also after a crash; unwiped_bytes tells when.
 	 */
 	void drop(BlockKey key);
-	/* Forget all of the arena. With Wipe::Secure its bytes are wiped; unwiped_bytes tells when.
-	 */
+	/* Forget all of the arena; likewise. */
 	void drop_arena(uint64_t arena);
 	/* True when a committed record exists; after a restart, what recovery found. */
 	[[nodiscard]] bool contains(BlockKey key) const;

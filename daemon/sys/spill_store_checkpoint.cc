@@ -53,7 +53,8 @@ private:
 void put_segment(Writer &out, const Segment &segment, uint32_t number)
 {
 	out.put(disk::SegmentRecord{number, segment.used_bytes,
-				    static_cast<uint32_t>(segment.extents.size()), 0});
+				    static_cast<uint32_t>(segment.extents.size()),
+				    segment.evacuate ? disk::kEvacuate : 0});
 	for (const ExtentEntry &e : segment.extents) {
 		out.put(disk::ExtentRecord{e.arena, e.version, e.first, e.generation, e.block_bytes,
 					   e.offset, e.nr, e.format});
@@ -91,6 +92,8 @@ const char *get_segment(Reader &in, const disk::SegmentRecord &record, DecodedCh
 		return "a segment is there twice";
 	if (segment)
 		segment->used_bytes = record.used_bytes;
+	if (segment && record.used_bytes && record.flags & disk::kEvacuate)
+		out.table.restore_evacuate(record.segment);
 	for (uint32_t n = 0; n < record.nr_extents; n++) {
 		auto r = in.get<disk::ExtentRecord>();
 		if (in.ran_short() || !possible(r, record.used_bytes))

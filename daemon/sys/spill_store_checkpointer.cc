@@ -59,8 +59,9 @@ void StoreCheckpointer::retry()
 
 void StoreCheckpointer::begin()
 {
+	/* It may know blocks as gone whose tombstones are not written: it says what to wipe. */
+	volume_.evacuate_dropped();
 	LogPosition position = volume_.position;
-
 	position.checkpoint++;
 	requested_ = false;
 	running_ = true;

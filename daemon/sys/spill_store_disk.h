@@ -74,8 +74,9 @@ static_assert(sizeof(CheckpointHeader) == kPage);
  * block, one bit a block that is live (in whole __u32).
  */
 constexpr uint32_t kUnwiped = 1u << 31; /* flag of a free segment */
+constexpr uint32_t kEvacuate = 1u << 0; /* flag of a segment in use: to be emptied and wiped */
 struct SegmentRecord {
-	uint32_t segment, used_bytes, nr_extents, zero;
+	uint32_t segment, used_bytes, nr_extents, flags;
 };
 struct ExtentRecord {
 	uint64_t arena, version;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/spill_store_log.h"
 
+#include <iterator>
+#include <map>
 #include <utility>
 
 namespace cxlkv {
@@ -118,12 +120,58 @@ void SegmentTable::unpin(uint32_t segment)
 	free_if_empty(segment);
 }
 
-void SegmentTable::evacuate(uint64_t arena)
+namespace {
+
+/* Dropped blocks as ranges in order that do not overlap, so that an extent is looked up in them. */
+class DroppedBlocks {
+public:
+	explicit DroppedBlocks(const std::vector<disk::Tombstone> &tombstones)
+	{
+		for (const disk::Tombstone &t : tombstones)
+			add({t.arena, t.first},
+			    t.nr == UINT32_MAX ? UINT64_MAX : t.first + uint64_t{t.nr});
+	}
+	[[nodiscard]] bool touch(const ExtentEntry &extent) const
+	{
+		/* The last range that begins before the extent ends. */
+		auto it = ends_.lower_bound({extent.arena, uint64_t{extent.first} + extent.nr});
+
+		return it != ends_.begin() && (--it)->first.first == extent.arena &&
+		       it->second > extent.first;
+	}
+
+private:
+	using Start = std::pair<uint64_t, uint64_t>; /* arena, block */
+
+	void add(Start start, uint64_t end)
+	{
+		auto it = ends_.lower_bound(start);
+
+		if (it != ends_.begin() && std::prev(it)->first.first == start.first &&
+		    std::prev(it)->second >= start.second)
+			it = std::prev(it);
+		while (it != ends_.end() && it->first.first == start.first &&
+		       it->first.second <= end) {
+			start = std::min(start, it->first);
+			end = std::max(end, it->second);
+			it = ends_.erase(it);
+		}
+		ends_.emplace(start, end);
+	}
+
+	std::map<Start, uint64_t> ends_;
+};
+
+} // namespace
+
+void SegmentTable::evacuate(const std::vector<disk::Tombstone> &tombstones)
 {
+	DroppedBlocks dropped(tombstones);
+
 	for (uint32_t i = 0; i < size(); i++) {
 		Segment &segment = segments_[i];
 		if (std::none_of(segment.extents.begin(), segment.extents.end(),
-				 [&](const ExtentEntry &e) { return e.arena == arena; }))
+				 [&](const ExtentEntry &e) { return dropped.touch(e); }))
 			continue;
 		nr_evacuating_ += !segment.evacuate;
 		segment.evacuate = true;
@@ -132,6 +180,19 @@ void SegmentTable::evacuate(uint64_t arena)
 				close(end);
 		}
 	}
+}
+
+void SegmentTable::restore_evacuate(uint32_t segment)
+{
+	nr_evacuating_ += !segments_[segment].evacuate;
+	segments_[segment].evacuate = true;
+}
+
+void SegmentTable::cancel_evacuation()
+{
+	for (Segment &segment : segments_)
+		segment.evacuate = false;
+	nr_evacuating_ = 0;
 }
 
 /* Moving what has hardly any dead blocks frees nothing, unless the segment was closed early. */

@@ -90,8 +90,11 @@ public:
 	void pin(uint32_t segment) { segments_[segment].nr_pins++; }
 	void unpin(uint32_t segment);
 
-	/* Marks what holds anything of the arena, dead or live, for cleaning. */
-	void evacuate(uint64_t arena);
+	/* Marks what holds any record of these blocks, dead or live, for cleaning. */
+	void evacuate(const std::vector<disk::Tombstone> &tombstones);
+	/* As a checkpoint says of a segment. */
+	void restore_evacuate(uint32_t segment);
+	void cancel_evacuation();
 	[[nodiscard]] bool evacuating() const { return nr_evacuating_ > 0; }
 	/* The closed segment that is cheapest to clean, or kNone where none is worth it. */
 	[[nodiscard]] uint32_t victim() const;

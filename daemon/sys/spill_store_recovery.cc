@@ -59,7 +59,7 @@ public:
 			return whole;
 		for (const disk::ExtentHeader &header : extents_)
 			apply(header);
-		for (const disk::Tombstone &tombstone : tombstones_)
+		for (const disk::Tombstone &tombstone : out_.tombstones)
 			apply(tombstone);
 		out_.nr_replayed = extents_.size();
 		return ok();
@@ -157,8 +157,8 @@ private:
 		out_.position.seq = std::max(out_.position.seq, header.seq);
 		out_.position.version = std::max(out_.position.version, header.version);
 		if (header.kind == disk::Kind::Tombstones) {
-			tombstones_.insert(tombstones_.end(), header.tombstone,
-					   header.tombstone + header.nr);
+			out_.tombstones.insert(out_.tombstones.end(), header.tombstone,
+					       header.tombstone + header.nr);
 			return;
 		}
 		uint32_t slot = out_.table.add(header.segment, entry_of(header), header.block_crc);
@@ -184,7 +184,6 @@ private:
 	Recovered &out_;
 	LogPosition start_;
 	std::vector<disk::ExtentHeader> extents_;
-	std::vector<disk::Tombstone> tombstones_;
 };
 
 } // namespace

@@ -14,8 +14,9 @@ struct Recovered {
 	SegmentTable table;
 	StoreIndex index;
 	LogPosition position;
-	uint64_t nr_cut = 0;      /* blocks lost because the file was truncated */
-	uint64_t nr_replayed = 0; /* extents found behind the checkpoint */
+	std::vector<disk::Tombstone> tombstones; /* behind the checkpoint */
+	uint64_t nr_cut = 0;                     /* blocks lost because the file was truncated */
+	uint64_t nr_replayed = 0;                /* extents found behind the checkpoint */
 };
 
 /*

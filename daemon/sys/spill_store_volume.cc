@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <sys/random.h>
+#include <utility>
 
 namespace cxlkv {
 
@@ -129,6 +130,10 @@ Result<> StoreVolume::recover_log(uint32_t nr_segments, uint32_t nr_there, uint6
 	segments = std::move(recovered->table);
 	index = std::move(recovered->index);
 	position = recovered->position;
+	if (options.wipe != StoreOptions::Wipe::Secure)
+		segments.cancel_evacuation();
+	else
+		segments.evacuate(recovered->tombstones);
 	if (recovered->nr_cut)
 		log_warning("{}: was truncated, {} blocks behind its end are lost", file.path(),
 			    recovered->nr_cut);
@@ -154,6 +159,9 @@ void StoreVolume::start(IoQueue &q, uint32_t first_inner)
 
 void StoreVolume::pump()
 {
+	/* Not more often than tombstones are written: it looks at every extent. */
+	if (!tombstones_in_flight_)
+		evacuate_dropped();
 	flush_tombstones();
 	checkpointer_->pump();
 	cleaner_->pump();
@@ -176,6 +184,7 @@ void StoreVolume::add_stats(StoreStats &total) const
 	total.used_bytes += segments.live_bytes();
 	total.capacity_bytes += uint64_t{segments.size()} * segments.segment_bytes();
 	total.unwiped_bytes += segments.unwiped_bytes();
+	total.unwiped_bytes += newly_dropped_ ? segments.segment_bytes() : 0; /* at least */
 	total.nr_records += index.size();
 	total.user_bytes += stats.user_bytes;
 	total.written_bytes += stats.written_bytes;
@@ -241,6 +250,7 @@ void StoreVolume::drop(BlockKey key)
 		last->nr++;
 	else
 		tombstones_.push_back({key.arena, position.version, key.block, 1});
+	newly_dropped_ = options.wipe == StoreOptions::Wipe::Secure;
 	/* From poll(): what is dropped together is written together. */
 	queue->wake();
 }
@@ -257,12 +267,18 @@ void StoreVolume::drop_arena(uint64_t arena)
 	std::erase_if(abandoned_, [&](BlockKey key) { return key.arena == arena; });
 	std::erase_if(tombstones_, [&](const disk::Tombstone &t) { return t.arena == arena; });
 	tombstones_.push_back({arena, position.version, 0, UINT32_MAX});
+	newly_dropped_ = options.wipe == StoreOptions::Wipe::Secure;
 	queue->wake();
-	if (options.wipe == StoreOptions::Wipe::Secure) {
-		segments.evacuate(arena);
+	if (newly_dropped_) {
 		request_checkpoint();
 		pump();
 	}
+}
+
+void StoreVolume::evacuate_dropped()
+{
+	if (std::exchange(newly_dropped_, false))
+		segments.evacuate({tombstones_.begin(), tombstones_.end()});
 }
 
 } // namespace cxlkv

@@ -113,6 +113,12 @@ public:
 		       uint64_t first_seq, IoQueue::Handler handler);
 	void complain(const char *what, int error);
 	void release_held(int code);
+	/*
+	 * Wipe::Secure: what holds records of newly dropped blocks, older ones too, shall
+	 * be emptied and wiped. Checkpoints keep that mark, and tombstones behind the last
+	 * one make it again, so that a crash forgets nothing.
+	 */
+	void evacuate_dropped();
 
 private:
 	StoreVolume(const StoreOptions &options);
@@ -144,6 +150,7 @@ private:
 	std::deque<disk::Tombstone> tombstones_; /* not yet written */
 	uint32_t tombstone_buffer_ = 0;
 	bool tombstones_in_flight_ = false;
+	bool newly_dropped_ = false; /* since evacuate_dropped() */
 	std::unique_ptr<StoreCheckpointer> checkpointer_;
 	std::unique_ptr<StoreCleaner> cleaner_;
 	std::unique_ptr<StoreWiper> wiper_;

@@ -4,7 +4,10 @@
 
 #include "sys/spill_store_disk.h"
 
+#include <atomic>
 #include <fcntl.h>
+#include <set>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 using namespace cxlkv;
@@ -29,8 +32,8 @@ protected:
 		}
 		return good;
 	}
-	/* Opens the store in a child that dies in front of that write. */
-	bool killed_before_write(uint32_t number)
+	/* Opens and uses the store in a child that dies in front of that write. */
+	bool killed_before_write(uint32_t number, const std::function<void(SpillStore &)> &use = {})
 	{
 		pid_t child = fork();
 		if (child == 0) {
@@ -45,6 +48,8 @@ protected:
 					};
 					return io;
 				});
+			if (opened && use)
+				use(**opened);
 			_exit(opened ? 0 : 1);
 		}
 		int status = 0;
@@ -52,15 +57,34 @@ protected:
 		EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 		return WIFSIGNALED(status);
 	}
-	/* Whether those bytes lie anywhere in the file. */
-	bool in_file(std::span<const std::byte> needle)
+	/* Whether a page of these blocks lies anywhere in the file. */
+	bool any_in_file(uint64_t arena, uint32_t first, uint32_t nr, uint32_t generation)
 	{
-		std::vector<std::byte> bytes(std::filesystem::file_size(options_.path));
+		constexpr size_t kWords = 4096 / sizeof(uint64_t);
+		std::vector<uint64_t> file(std::filesystem::file_size(options_.path) / 8);
+		std::vector<std::byte> block(kBytes);
+		std::set<uint64_t> wanted; /* random words: the first of a page tells */
+		for (uint32_t i = first; i < first + nr; i++) {
+			test::fill_block(block.data(), kBytes, arena, i, generation);
+			auto *words = reinterpret_cast<const uint64_t *>(block.data());
+			for (size_t at = 0; at < kBytes / sizeof(uint64_t); at += kWords)
+				wanted.insert(words[at]);
+		}
 		int fd = ::open(options_.path.c_str(), O_RDONLY);
-		EXPECT_EQ(pread(fd, bytes.data(), bytes.size(), 0),
-			  static_cast<ssize_t>(bytes.size()));
+		EXPECT_EQ(pread(fd, file.data(), file.size() * 8, 0),
+			  static_cast<ssize_t>(file.size() * 8));
 		close(fd);
-		return memmem(bytes.data(), bytes.size(), needle.data(), needle.size()) != nullptr;
+		for (size_t at = 0; at < file.size(); at += kWords) {
+			if (wanted.contains(file[at]))
+				return true;
+		}
+		return false;
+	}
+	void wipe_all()
+	{
+		for (int tries = 0; tries < 500 && store_->stats().unwiped_bytes; tries++)
+			driver_->settle_once();
+		EXPECT_EQ(store_->stats().unwiped_bytes, 0u);
 	}
 };
 
@@ -276,19 +300,87 @@ TEST_F(StoreLimits, SecureDropLeavesNoByteOfTheArena)
 	put_all(2, 64, 1);
 	put_all(1, 32, 2); /* and old generations */
 	store_->drop_arena(1);
-	for (int tries = 0; tries < 500 && store_->stats().unwiped_bytes; tries++)
-		driver_->settle_once();
-	EXPECT_EQ(store_->stats().unwiped_bytes, 0u);
-	std::vector<std::byte> block(kBytes);
-	for (uint32_t i = 0; i < 64; i++) {
-		test::fill_block(block.data(), kBytes, 1, i, 1);
-		EXPECT_FALSE(in_file({block.data() + 64, 256})) << "block " << i;
-		test::fill_block(block.data(), kBytes, 1, i, 2);
-		EXPECT_FALSE(in_file({block.data() + 64, 256})) << "block " << i;
-	}
+	wipe_all();
+	EXPECT_FALSE(any_in_file(1, 0, 64, 1));
+	EXPECT_FALSE(any_in_file(1, 0, 64, 2));
 	EXPECT_EQ(count_good(2, 64, 1), 64u);
-	test::fill_block(block.data(), kBytes, 2, 0, 1);
-	EXPECT_TRUE(in_file({block.data() + 64, 256})) << "the search finds what is there";
+	EXPECT_TRUE(any_in_file(2, 0, 1, 1)) << "the search finds what is there";
+}
+
+TEST_F(StoreLimits, SecureDropOfBlocksLeavesNoByteOfThem)
+{
+	options_.wipe = StoreOptions::Wipe::Secure;
+	open();
+	put_all(1, 64, 1);
+	put_all(1, 40, 2); /* over old generations */
+	for (uint32_t block = 0; block < 32; block++)
+		store_->drop({1, block});
+	ASSERT_TRUE(store_->sync());
+	wipe_all();
+	EXPECT_FALSE(any_in_file(1, 0, 32, 1));
+	EXPECT_FALSE(any_in_file(1, 0, 32, 2));
+	EXPECT_EQ(driver_->check(1, 32, kBytes, 2), 0) << "what was not dropped stays";
+	EXPECT_EQ(driver_->check(1, 63, kBytes, 1), 0);
+	EXPECT_TRUE(any_in_file(1, 63, 1, 1)) << "the search finds what is there";
+}
+
+/* Killed in front of each write that it takes: what is wiped was dropped, what was dropped is
+ * wiped.
+ */
+TEST_F(StoreLimits, SecureDropIsFinishedAfterAKillAtAnyWrite)
+{
+	constexpr uint32_t kDropped = 24, kAll = 64, kOther = 16;
+	options_.wipe = StoreOptions::Wipe::Secure;
+	open();
+	put_all(1, kAll, 1);
+	put_all(1, 40, 2);
+	put_all(2, kOther, 1);
+	store_.reset();
+	std::string before = options_.path + ".before";
+	std::filesystem::copy_file(options_.path, before);
+	Mapping shared(
+		mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
+		4096);
+	auto *durable = reinterpret_cast<std::atomic<bool> *>(shared.data());
+	uint32_t nr_undone = 0, nr_finished_later = 0;
+	bool killed = true;
+
+	for (uint32_t number = 1; killed; number++) {
+		std::filesystem::copy_file(before, options_.path,
+					   std::filesystem::copy_options::overwrite_existing);
+		*durable = false;
+		killed = killed_before_write(number, [&](SpillStore &store) {
+			for (uint32_t block = 0; block < kDropped; block++)
+				store.drop({1, block});
+			store.drop_arena(2); /* asks for a checkpoint while all is under way */
+			while (store.nr_in_flight() || store.stats().unwiped_bytes) {
+				test::StoreDriver(store).settle_once();
+				*durable = *durable || !store.nr_in_flight();
+			}
+		});
+		auto left = [&] {
+			return any_in_file(1, 0, kDropped, 1) || any_in_file(1, 0, kDropped, 2) ||
+			       any_in_file(2, 0, kOther, 1);
+		};
+		bool cut_off = left();
+		EXPECT_TRUE(killed || !cut_off);
+		open();
+		wipe_all();
+		bool there = store_->contains({1, 0});
+		EXPECT_FALSE(there && *durable) << "write " << number;
+		EXPECT_EQ(count_good(1, kDropped, 2), there ? kDropped : 0) << "write " << number;
+		EXPECT_EQ(count_good(2, kOther, 1), there ? kOther : 0) << "write " << number;
+		EXPECT_TRUE(there || !left()) << "write " << number;
+		for (uint32_t i = kDropped; i < kAll; i++)
+			EXPECT_EQ(driver_->check(1, i, kBytes, i < 40 ? 2 : 1), 0)
+				<< "block " << i << " write " << number;
+		nr_undone += there;
+		nr_finished_later += cut_off && !there;
+		driver_.reset();
+		store_.reset();
+	}
+	EXPECT_GT(nr_undone, 0u) << "no kill came before the tombstones";
+	EXPECT_GT(nr_finished_later, 5u) << "no kill came between the tombstones and the wiping";
 }
 
 TEST_F(StoreLimits, DiscardGivesTheRoomBack)
