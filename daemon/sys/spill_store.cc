@@ -63,6 +63,7 @@ struct SpillStore::Impl {
 	std::vector<StoreCompletion> completions;
 	WriteRate rate;
 	uint64_t nr_throttled = 0;
+	bool polling = false;
 	std::unique_ptr<IoQueue> queue; /* last: its handlers use all above */
 
 	explicit Impl(const StoreOptions &o) : options(o), rate(o.write_bytes_per_s) {}
@@ -90,7 +91,10 @@ struct SpillStore::Impl {
 			if (job->covered_at)
 				memcpy(job->covered_at, job->covered.data(), job->covered.size());
 			completions.push_back(std::move(job->completion));
-			queue->wake();
+			/* poll() hands out what completes in it: a wake-up would cost four system
+			 * calls. */
+			if (!polling)
+				queue->wake();
 		}
 	}
 };
@@ -333,11 +337,13 @@ int SpillStore::event_fd() const
 
 std::vector<StoreCompletion> SpillStore::poll()
 {
+	impl_->polling = true;
 	impl_->queue->reap();
 	for (auto &volume : impl_->volumes) {
 		if (volume)
 			volume->pump();
 	}
+	impl_->polling = false;
 	return std::exchange(impl_->completions, {});
 }
 
