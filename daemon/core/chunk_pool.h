@@ -44,6 +44,12 @@ public:
 		(*this)[list.head].blocks[list.nr_head++] = block;
 	}
 
+	void push_soon(const List &list)
+	{
+		if (!list.empty())
+			__builtin_prefetch(&(*this)[list.head], 1);
+	}
+
 	/* Takes the first chunk off a list that is not empty. Returns how many blocks it held, in
 	 * the order in which they were pushed. */
 	uint32_t pop_chunk(List &list, uint32_t (&blocks)[per_chunk])

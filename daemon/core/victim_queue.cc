@@ -85,20 +85,44 @@ void VictimQueue::advance(uint32_t now)
 	now_ = now;
 }
 
+StepWheel &VictimQueue::wheel(Band band, uint8_t kind)
+{
+	auto &kinds = wheels_[band];
+	if (kind >= kinds.size())
+		kinds.resize(size_t{kind} + 1);
+	if (!kinds[kind])
+		kinds[kind] = std::make_unique<StepWheel>();
+	return *kinds[kind];
+}
+
 void VictimQueue::push(const Place &at, uint32_t block, uint32_t now)
 {
 	advance(now);
-	auto &kinds = wheels_[at.band];
-	if (at.kind >= kinds.size())
-		kinds.resize(size_t{at.kind} + 1);
-	if (!kinds[at.kind])
-		kinds[at.kind] = std::make_unique<StepWheel>();
-	StepWheel &wheel = *kinds[at.kind];
+	StepWheel &wheel = this->wheel(at.band, at.kind);
 	StepWheel::Bucket bucket = StepWheel::bucket_of(at.step, now);
 	pool_.push(wheel.list(bucket), block);
 	wheel.set_used(bucket, true);
 	changed_ |= uint64_t{1} << at.kind;
 	nr_++;
+}
+
+/*
+ * They go to lists all over the wheels, and each push would wait twice for
+ * memory, for the list and for its chunk: all wait at once instead.
+ */
+void VictimQueue::put_right()
+{
+	auto list = [this](const Strayed &s) -> ChunkPool::List & {
+		return wheel(s.at.band, s.at.kind).list(StepWheel::bucket_of(s.at.step, now_));
+	};
+	for (const Strayed &s : strayed_)
+		__builtin_prefetch(&list(s), 1);
+	for (const Strayed &s : strayed_)
+		pool_.push_soon(list(s));
+	for (const Strayed &s : strayed_)
+		push(s.at, s.block, now_);
+	nr_ -= strayed_.size();
+	strayed_.clear();
 }
 
 } // namespace cxlkv

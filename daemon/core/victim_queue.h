@@ -100,33 +100,64 @@ public:
 	template <typename Asked> void scan(Band band, uint32_t now, Asked &asked);
 
 private:
+	/* A block whose entry a scan met where it no longer belongs. */
+	struct Strayed {
+		Place at;
+		uint32_t block;
+	};
+
 	StepWheel &wheel(Band band, uint8_t kind);
 	void advance(uint32_t now);
+	void put_right();
 	template <typename Asked>
 	void scan_bucket(Band band, uint8_t kind, const StepWheel::Bucket &bucket, Asked &asked,
 			 std::vector<uint32_t> &kept);
-	/* How far ahead of the scan places are asked for, in chunks. */
-	static constexpr int ahead = 2;
-	/* Returns the chunk after it. */
-	template <typename Asked> uint32_t place_soon(uint32_t chunk, Asked &asked)
-	{
-		if (chunk == ChunkPool::none)
-			return chunk;
-		for (uint32_t block : pool_[chunk].blocks)
-			asked.place_soon(block);
-		uint32_t next = pool_[chunk].next;
-		if (next != ChunkPool::none)
-			__builtin_prefetch(&pool_[next]);
-		return next;
-	}
+	/*
+	 * Walks a list ahead of a scan and tells which places it will ask for: one
+	 * for each that is asked, as a core drops what comes all at once.
+	 */
+	class Lookout {
+	public:
+		/* The chunk that is looked at is never one that the scan has taken. */
+		static constexpr uint32_t ahead = 2 * ChunkPool::per_chunk + 2;
+
+		Lookout(ChunkPool &pool, uint32_t chunk)
+		    : pool_(pool), chunk_(chunk), next_(after(chunk))
+		{
+		}
+		template <typename Asked> void place_soon(Asked &asked)
+		{
+			if (chunk_ == ChunkPool::none)
+				return;
+			asked.place_soon(pool_[chunk_].blocks[at_++]);
+			if (at_ < ChunkPool::per_chunk)
+				return;
+			at_ = 0;
+			chunk_ = next_;
+			next_ = after(chunk_);
+			if (next_ != ChunkPool::none)
+				__builtin_prefetch(&pool_[next_]);
+		}
+
+	private:
+		uint32_t after(uint32_t chunk)
+		{
+			return chunk == ChunkPool::none ? chunk : pool_[chunk].next;
+		}
+
+		ChunkPool &pool_;
+		uint32_t chunk_, next_, at_ = 0;
+	};
 
 	static constexpr unsigned max_kinds = 64;
+	static constexpr size_t strayed_batch = 64;
 
 	ChunkPool &pool_;
 	std::vector<std::unique_ptr<StepWheel>> wheels_[nr_bands]; /* by kind */
 	uint64_t changed_ = 0; /* kinds, as bits, in which something was pushed */
 	uint32_t now_ = 0;
 	size_t nr_ = 0;
+	std::vector<Strayed> strayed_; /* during a scan */
 };
 
 template <typename Asked> void VictimQueue::scan(Band band, uint32_t now, Asked &asked)
@@ -171,32 +202,35 @@ void VictimQueue::scan_bucket(Band band, uint8_t kind, const StepWheel::Bucket &
 {
 	StepWheel &wheel = *wheels_[band][kind];
 	ChunkPool::List &list = wheel.list(bucket);
-	uint32_t blocks[ChunkPool::per_chunk], soon = list.head;
+	uint32_t blocks[ChunkPool::per_chunk];
 	size_t visited = 0;
+	Lookout lookout(pool_, list.head);
 
 	kept.clear();
-	for (int i = 0; i < ahead; i++)
-		soon = place_soon(soon, asked);
+	for (uint32_t i = 0; i < Lookout::ahead; i++)
+		lookout.place_soon(asked);
 	while (!list.empty() && !asked.enough()) {
 		size_t nr_kept = kept.size();
-		soon = place_soon(soon, asked);
 		uint32_t nr = pool_.pop_chunk(list, blocks);
 		for (uint32_t i = 0; i < nr; i++) {
+			lookout.place_soon(asked);
 			Place at = asked.place(blocks[i]);
 			if (!at.here) {
 				asked.gone(blocks[i]);
 				nr_--;
 			} else if (at.band != band || at.kind != kind || !bucket.holds(at.step)) {
-				nr_--;
-				push(at, blocks[i], now_);
+				strayed_.push_back({at, blocks[i]});
 			} else {
 				kept.push_back(blocks[i]);
 				asked.visit_soon(blocks[i]);
 			}
 		}
+		if (strayed_.size() >= strayed_batch)
+			put_right();
 		while (visited < nr_kept)
 			asked.visit(kept[visited++]);
 	}
+	put_right();
 	while (visited < kept.size())
 		asked.visit(kept[visited++]);
 	for (size_t i = kept.size(); i-- > 0;)
