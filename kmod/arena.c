@@ -87,12 +87,15 @@ static int copy_windows(struct cxl_kv_arena *arena, const struct cxl_kv_arena_re
 		return reg->layer_windows ? -EINVAL : 0;
 	if (reg->nr_layer_windows != arena->geometry.nr_layers)
 		return -EINVAL;
-	windows = memdup_array_user(u64_to_user_ptr(reg->layer_windows), reg->nr_layer_windows,
-				    sizeof(u32));
-	if (IS_ERR(windows))
-		return PTR_ERR(windows);
+	/* Not memdup_array_user(): that is not charged to the client's memory cgroup. */
+	windows = kcalloc(reg->nr_layer_windows, sizeof(*windows), GFP_KERNEL_ACCOUNT);
+	if (!windows)
+		return -ENOMEM;
 	arena->layer_windows = windows;
 	arena->nr_layer_windows = reg->nr_layer_windows;
+	if (copy_from_user(windows, u64_to_user_ptr(reg->layer_windows),
+			   reg->nr_layer_windows * sizeof(*windows)))
+		return -EFAULT;
 	return 0;
 }
 
@@ -166,7 +169,8 @@ static int check_mapping(const struct cxl_kv_arena *arena)
 	    end > TASK_SIZE_MAX)
 		return -EINVAL;
 
-	mmap_read_lock(mm);
+	if (mmap_read_lock_killable(mm))
+		return -EINTR; /* to a process that is being killed */
 	while (at < end) {
 		vma = find_vma(mm, at);
 		if (!vma || vma->vm_start > at || !vma->vm_file ||
@@ -187,7 +191,7 @@ void cxl_kv_arena_free(struct cxl_kv_arena *arena)
 	cxl_kv_ring_free(arena);
 	cxl_kv_hints_free(arena);
 	put_pid(arena->pid);
-	kvfree(arena->layer_windows);
+	kfree(arena->layer_windows);
 	kfree(arena);
 }
 
@@ -300,7 +304,7 @@ static void retire(struct cxl_kv_arena *arena)
 		mutex_unlock(&reg->lock);
 		return;
 	}
-	arena->retired = true;
+	WRITE_ONCE(arena->retired, true);
 	xa_store(&reg->arenas, arena->id, NULL, GFP_KERNEL_ACCOUNT);
 	memcpy(files, arena->files, sizeof(files));
 	memset(arena->files, 0, sizeof(arena->files));

@@ -53,27 +53,38 @@ static struct file *get_table(struct cxl_kv_arena *arena)
 	return table;
 }
 
+/*
+ * A table has up to 8 GiB. The arena's end waits for whoever reads its files in
+ * sysfs, so that counting stops there.
+ */
 static int count_blocks(struct cxl_kv_arena *arena, struct file *table, u32 *counts)
 {
 	u64 *words = (u64 *)__get_free_page(GFP_KERNEL);
 	u64 left = (u64)arena->nr_blocks * sizeof(u64);
 	loff_t at = 0;
 	ssize_t len;
+	int ret = 0;
 	u32 i;
 
 	if (!words)
 		return -ENOMEM;
-	while (left) {
+	while (left && !ret) {
 		len = kernel_read(table, words, min_t(u64, left, PAGE_SIZE), &at);
-		if (len <= 0 || fatal_signal_pending(current))
+		if (len <= 0) {
+			ret = -EIO;
 			break;
+		}
 		for (i = 0; i < len / sizeof(u64); i++)
 			counts[state_of(words[i])]++;
 		left -= len;
 		cond_resched();
+		if (READ_ONCE(arena->retired))
+			ret = -ENODEV;
+		else if (fatal_signal_pending(current))
+			ret = -EINTR;
 	}
 	free_page((unsigned long)words);
-	return left ? -EIO : 0;
+	return ret;
 }
 
 static ssize_t show_count(struct device *dev, enum block_state state, char *buf)

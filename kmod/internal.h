@@ -4,7 +4,7 @@
  *
  * Lock order, outermost first:
  *	cxl_kv_sampler.lock: whether an arena is sampled
- *	mmap_lock of a client (held by the caller of mmap, taken for sampling)
+ *	mmap_lock of a client (held by the caller of mmap, tried for sampling)
  *	cxl_kv_registry.lock: which arenas and which manager there are
  *	page-table locks
  * cxl_kv_arena.hint_lock, what hints there are, nests in none of them and none
@@ -89,6 +89,7 @@ struct cxl_kv_sampler {
 	s64 credit_ns;	   /* CPU time that may be spent now; negative after an overrun */
 	u32 pass;
 	u64 nr_passes, nr_touched_pages, nr_written_pages, spent_ns;
+	u64 nr_locked_out; /* times that the client's address space was locked */
 };
 
 /* sysfs_arena.c: the directories of an arena's heads, or of its sessions */

@@ -4,6 +4,7 @@
  * pass, within a budget of CPU time, and reports what it found by the
  * tracepoint. How a page table is looked at: harvest.c, refault.c.
  */
+#include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -108,6 +109,23 @@ static unsigned long sample_table(struct cxl_kv_arena *arena, unsigned long addr
 	return end;
 }
 
+/*
+ * A client can keep its address space locked for as long as it likes, by a page
+ * fault on a file whose server it is itself. Whoever ends sampling waits for the
+ * pass, so that the pass waits a millisecond at most and goes on next time.
+ */
+static bool lock_client(struct mm_struct *mm)
+{
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		if (mmap_read_trylock(mm))
+			return true;
+		usleep_range(50, 100);
+	}
+	return false;
+}
+
 /* Goes on with the pass until it is through, or until @deadline_ns. */
 static void run_pass(struct cxl_kv_arena *arena, u64 deadline_ns)
 {
@@ -115,21 +133,26 @@ static void run_pass(struct cxl_kv_arena *arena, u64 deadline_ns)
 	unsigned long end = arena->base + arena->size_bytes;
 	unsigned long addr = arena->base + sampler->next_page * PAGE_SIZE;
 	struct mm_struct *mm = arena->mm;
-	bool cleared = false;
+	bool cleared = false, locked;
 
 	/* Nothing to see in a process that is exiting, and no way to keep it from it. */
 	if (!mmget_not_zero(mm))
 		return;
-	mmap_read_lock(mm);
-	do {
+	locked = lock_client(mm);
+	while (locked) {
 		addr = sample_table(arena, addr, &cleared);
+		if (addr >= end || ktime_get_ns() >= deadline_ns)
+			break;
 		if (need_resched() || mmap_lock_is_contended(mm)) {
 			mmap_read_unlock(mm);
 			cond_resched();
-			mmap_read_lock(mm);
+			locked = lock_client(mm);
 		}
-	} while (addr < end && ktime_get_ns() < deadline_ns);
-	mmap_read_unlock(mm);
+	}
+	if (locked)
+		mmap_read_unlock(mm);
+	else
+		sampler->nr_locked_out++;
 
 	if (cleared && sampler->flags & CXL_KV_SAMPLE_FLUSH_TLB)
 		cxl_kv_flush_tlb(mm);

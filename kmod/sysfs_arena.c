@@ -95,6 +95,7 @@ ARENA_SHOW(passes, "%llu", READ_ONCE(it->sampler.nr_passes));
 ARENA_SHOW(touched_pages, "%llu", READ_ONCE(it->sampler.nr_touched_pages));
 ARENA_SHOW(written_pages, "%llu", READ_ONCE(it->sampler.nr_written_pages));
 ARENA_SHOW(spent_ns, "%llu", READ_ONCE(it->sampler.spent_ns));
+ARENA_SHOW(locked_out, "%llu", READ_ONCE(it->sampler.nr_locked_out));
 
 static struct attribute *sample_attrs[] = {
 	&dev_attr_way.attr,
@@ -105,6 +106,7 @@ static struct attribute *sample_attrs[] = {
 	&dev_attr_touched_pages.attr,
 	&dev_attr_written_pages.attr,
 	&dev_attr_spent_ns.attr,
+	&dev_attr_locked_out.attr,
 	NULL,
 };
 

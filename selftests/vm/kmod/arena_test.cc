@@ -2,6 +2,7 @@
 /* Arenas and their manager: what register refuses, who is told what, and how an arena ends. */
 #include "vm/kmod/device.h"
 
+#include <atomic>
 #include <csignal>
 #include <linux/capability.h>
 #include <poll.h>
@@ -9,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <thread>
 #include <vector>
 
 using namespace cxlkv;
@@ -249,6 +251,35 @@ TEST_F(Register, CountsBlocksByState)
 	EXPECT_EQ(read_file(dir + "absent"), "5");
 	EXPECT_EQ(read_file(dir + "lost"), "6");
 	EXPECT_EQ(read_file(dir + "empty"), "110");
+}
+
+/* A table of 2 GiB, all holes: to count it takes seconds. */
+TEST(LargeArena, EndsWhileItsBlocksAreCounted)
+{
+	cxl_kv_geometry shape = small_geometry();
+	shape.nr_slots = 1;
+	shape.nr_layers = shape.nr_kv_heads = 256;
+	shape.tokens_per_slot = 4096 * shape.tokens_per_block;
+	const ArenaParts parts(shape);
+	Fd client = open_device();
+	uint32_t arena = 0;
+	std::atomic<bool> counting{false};
+	int error = 0;
+
+	ASSERT_EQ(parts.register_on(client, &arena), 0);
+	std::string path = "/sys/class/cxl_kv/arena" + std::to_string(arena) + "/blocks/empty";
+	std::thread reader([&] {
+		for (Fd file; !error; counting = true) {
+			char text[32];
+			file.reset(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+			error = file && read(file.get(), text, sizeof(text)) > 0 ? 0 : errno;
+		}
+	});
+	while (!counting)
+		usleep(1000);
+	EXPECT_EQ(unregister(client, arena), 0);
+	reader.join();
+	EXPECT_EQ(error, ENODEV) << "it waited for the end of the count";
 }
 
 TEST_F(Register, KeepsTheModule)
