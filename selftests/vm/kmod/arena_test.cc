@@ -282,6 +282,30 @@ TEST(LargeArena, EndsWhileItsBlocksAreCounted)
 	EXPECT_EQ(error, ENODEV) << "it waited for the end of the count";
 }
 
+/* What a geometry takes in the kernel, here some 50 MiB for a million heads, is the client's. */
+TEST(LargeArena, IsChargedToItsClient)
+{
+	std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
+	std::string group = read_file("/proc/self/cgroup").substr(strlen("0::"));
+	auto charged = [&] {
+		return std::stoul(read_file("/sys/fs/cgroup" + group + "/memory.current"));
+	};
+	cxl_kv_geometry shape = small_geometry();
+	shape.nr_layers = shape.nr_kv_heads = 1024;
+	shape.tokens_per_slot = shape.tokens_per_block;
+	const ArenaParts parts(shape);
+	Fd client = open_device();
+	uint32_t arena = 0;
+
+	size_t before = charged();
+	ASSERT_EQ(parts.register_on(client, &arena), 0);
+	EXPECT_GT(charged(), before + (32u << 20));
+	ASSERT_EQ(unregister(client, arena), 0);
+	for (int i = 0; i < 1000 && charged() > before + (8u << 20); i++)
+		usleep(10 * 1000);
+	EXPECT_LT(charged(), before + (8u << 20));
+}
+
 TEST_F(Register, KeepsTheModule)
 {
 	ASSERT_EQ(parts.register_on(client, &arena), 0);
