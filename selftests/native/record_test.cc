@@ -247,8 +247,10 @@ TEST_F(RecordTest, TheSimulatorReadsWhatTheCommandWroteUntilCtrlC)
 	ASSERT_TRUE(trace) << trace.error().what;
 	EXPECT_GE(trace->nr_requests(), 5u);
 	EXPECT_EQ(trace->nr_accesses(), uint64_t{3} * trace->nr_requests());
-	/* Two blocks that all share, one of each. */
-	EXPECT_EQ(trace->nr_unique(), 2 + trace->nr_requests());
+	/* Two blocks that all share, one of each; and what the daemon came to look at too late has
+	 * an id of its own. */
+	EXPECT_GE(trace->nr_unique(), 2 + trace->nr_requests());
+	EXPECT_LT(trace->nr_unique(), trace->nr_accesses());
 }
 
 /* A turn that began first and ended last is written last, but belongs to the front. */
