@@ -4,7 +4,8 @@
  * and with CXL_KV_SAMPLE_FLUSH_TLB the dirty bits.
  *
  * What is taken away here must not be lost to others. A cleared accessed bit
- * becomes the folio's young flag, or reclaim would think the page idle. A
+ * becomes the folio's young flag, or its referenced flag where the kernel has no
+ * other (no CONFIG_PAGE_IDLE_FLAG), or reclaim would think the page idle. A
  * cleared dirty bit becomes the folio's dirty flag first, and the TLB is
  * flushed before the page-table lock is let go: through a translation that is
  * cached as dirty a CPU would write on without setting the bit again, and
@@ -68,7 +69,10 @@ static bool take_young(void *entry, struct folio *folio)
 {
 	if (!test_and_clear(entry, _PAGE_BIT_ACCESSED))
 		return false;
-	folio_set_young(folio);
+	if (IS_ENABLED(CONFIG_PAGE_IDLE_FLAG))
+		folio_set_young(folio);
+	else
+		folio_set_referenced(folio);
 	return true;
 }
 
