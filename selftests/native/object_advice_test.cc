@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* An engine with a tier of its own, and the daemon that advises it; and how well the daemon is. */
+#include "cli/control_client.h"
 #include "lib/object_client.h"
 
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -234,6 +236,19 @@ TEST(Health, FrozenAndAFailingStoreAreSaid)
 	ASSERT_EQ(cxl_kv_get_health(client.kv, &health, 20000), 0);
 	EXPECT_EQ(health.flags, uint32_t{CXL_KV_HEALTH_FROZEN | CXL_KV_HEALTH_STORE_FAILING});
 	EXPECT_GT(health.nr_store_errors, 0u);
+}
+
+TEST_F(AdviceStream, HealthSaysThatATierIsBeingEmptied)
+{
+	setenv("CXL_KV_SOCKET", daemon_.socket().c_str(), 1);
+	cxl_kv_health health{};
+	health.size = sizeof(health);
+	for (bool on : {true, false}) {
+		nlohmann::json answer;
+		ASSERT_EQ(ask_daemon({{"op", "drain"}, {"tier", "cold"}, {"on", on}}, answer), 0);
+		ASSERT_EQ(cxl_kv_get_health(client_->kv, &health, 20000), 0);
+		EXPECT_EQ(health.flags, on ? uint32_t{CXL_KV_HEALTH_DRAINING} : 0);
+	}
 }
 
 } // namespace

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sys/mman.h>
 #include <thread>
 
@@ -226,6 +227,42 @@ TEST_F(Objects, a_tenant_over_its_quota_evicts_its_own)
 	EXPECT_EQ(a.lookup(key(5)).found, uint32_t{CXL_KV_MISS});
 	EXPECT_EQ(a.load_one(key(9)), 0);
 	EXPECT_EQ(b.load_one(key(1)), 0);
+}
+
+TEST_F(Objects, who_leaves_follows_pins_priorities_and_touches)
+{
+	ObjectClient client(daemon_.socket());
+	auto found = [&] {
+		std::set<uint64_t> there;
+		for (uint64_t i = 0; i < 8; i++)
+			if (client.lookup(key(i)).found == CXL_KV_HIT)
+				there.insert(i);
+		return there;
+	};
+	const auto pinned = key(0), low = key(2), touched = key(1), absent = key(100);
+	int32_t result = 1;
+
+	ASSERT_EQ(cxl_kv_set_quota(client.ns, 4 * 128 << 10), 0);
+	for (uint64_t i = 0; i < 4; i++)
+		ASSERT_EQ(client.store_one(key(i)), 0);
+	EXPECT_EQ(cxl_kv_pin_keys(client.ns, &pinned, 1, UINT32_MAX, &result), 0);
+	EXPECT_EQ(result, 0);
+	EXPECT_EQ(cxl_kv_set_priority(client.ns, &low, 1, 1, &result), 0);
+	EXPECT_EQ(result, 0);
+	EXPECT_EQ(cxl_kv_touch(client.ns, &touched, 1, &result), 0);
+	EXPECT_EQ(result, 0);
+	EXPECT_EQ(cxl_kv_set_priority(client.ns, &absent, 1, 1, &result), 0);
+	EXPECT_EQ(result, -ENOENT);
+	ASSERT_EQ(client.store_one(key(4)), 0);
+	EXPECT_EQ(found(), (std::set<uint64_t>{0, 1, 3, 4})) << "the lowest priority";
+	ASSERT_EQ(client.store_one(key(5)), 0);
+	EXPECT_EQ(found(), (std::set<uint64_t>{0, 1, 4, 5})) << "then the longest unused";
+	EXPECT_EQ(cxl_kv_delete(client.ns, &pinned, 1, &result), 0);
+	EXPECT_EQ(result, -EBUSY);
+	EXPECT_EQ(cxl_kv_pin_keys(client.ns, &pinned, 1, 0, &result), 0);
+	EXPECT_EQ(result, 0);
+	ASSERT_EQ(client.store_one(key(6)), 0);
+	EXPECT_EQ(found(), (std::set<uint64_t>{1, 4, 5, 6})) << "no longer pinned";
 }
 
 TEST_F(Objects, what_the_clients_of_a_tenant_did_is_counted)
