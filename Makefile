@@ -192,13 +192,14 @@ check-unit: all $(UNIT) ## tests that need no root
 # Test programs, and the daemon that they start, in a build folder of their own.
 .PHONY: test-programs check-sanitize check-thread-sanitize
 test-programs: $(UNIT) $(NATIVE) $(B)/bin/cxl-kvd $(B)/bin/kv-engine $(EXAMPLES)
-ASAN := B=$(B)/sanitize SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+ASAN := B=$(B)/sanitize OPT='-O1 -g1' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+TSAN := B=$(B)/tsan OPT='-O1 -g1' SANITIZE=-fsanitize=thread
 check-sanitize: ## unit and native tests under ASan and UBSan (root)
 	@$(MAKE) --no-print-directory $(ASAN) test-programs
 	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/sanitize/%,$(UNIT) $(NATIVE))
 
 check-thread-sanitize: ## likewise under TSan
-	@$(MAKE) --no-print-directory B=$(B)/tsan SANITIZE=-fsanitize=thread test-programs
+	@$(MAKE) --no-print-directory $(TSAN) test-programs
 	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT) $(NATIVE))
 
 check-crash: $(B)/unit/store_crash_test ## 1,000 kills of a process that uses the spill store
