@@ -258,20 +258,25 @@ void Planner::drain_cold()
 	flush();
 }
 
-/* Layer by layer, in which order they are needed. */
+/*
+ * Layer by layer, in which order they are needed. Of a session that is woken the
+ * full set or nothing: two halves would hold the memory that either of them needs.
+ * What no room is enough for comes as far as it goes.
+ */
 void Planner::fetch_session(ArenaState &arena, Session &session, uint32_t slot, bool promote)
 {
 	uint32_t per_slot = arena.geometry().blocks_per_slot(), first = slot * per_slot;
 	uint64_t block_bytes = arena.geometry().block_bytes;
 	uint32_t unseen = session.nr[cold] + (promote ? session.nr[warm] : 0);
-	uint64_t room = hot_room(input_.hot.limit_bytes);
+	uint64_t room = hot_room(input_.hot.limit_bytes), all = session.nr[cold] * block_bytes;
+	const bool fits = !promote || all <= room || all > input_.hot.limit_bytes;
 	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
 		Where where = arena.table.where(b);
 		if (where != Where::Cold && (where != Where::Warm || !promote))
 			continue;
 		unseen--;
-		if (arena.outside_window(b) || !arena.movable(b, input_.now_ms, false) ||
-		    arena.table.ordered(b))
+		if ((where == Where::Cold && !fits) || arena.outside_window(b) ||
+		    !arena.movable(b, input_.now_ms, false) || arena.table.ordered(b))
 			continue;
 		if (where == Where::Warm) {
 			if (move_left_ < block_bytes)

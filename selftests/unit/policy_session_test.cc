@@ -172,9 +172,9 @@ TEST_F(PolicyTest, WakeMakesItsOwnRoomFirst)
 	auto orders = plan(hot_of(64, 70, 68, 64));
 	ASSERT_FALSE(orders.empty());
 	EXPECT_EQ(orders[0].action, Action::Spill);
-	EXPECT_EQ(blocks(orders, Action::Prefetch).size(), 6u) << "no more than fits now";
+	EXPECT_EQ(blocks(orders, Action::Prefetch).size(), 0u) << "its full set does not fit yet";
 	obey(orders);
-	uint32_t used = 64 + 6 - static_cast<uint32_t>(blocks(orders, Action::Spill).size());
+	uint32_t used = 64 - static_cast<uint32_t>(blocks(orders, Action::Spill).size());
 	for (int i = 0; i < 5; i++) {
 		orders = plan(hot_of(used, 70, 68, 64));
 		used += static_cast<uint32_t>(blocks(orders, Action::Prefetch).size());
@@ -184,4 +184,38 @@ TEST_F(PolicyTest, WakeMakesItsOwnRoomFirst)
 	}
 	EXPECT_EQ(policy->heads(1)[0].nr_cold, 16u) << "slot 1 is out";
 	EXPECT_EQ(policy->heads(1)[0].nr_hot, 16u) << "slot 0 is in";
+}
+
+TEST_F(PolicyTest, OfTwoWakesThatDoNotFitTogetherOneIsWholeAndOfTheOtherNothing)
+{
+	start();
+	make_slot(0);
+	make_slot(1);
+	now_ms += 1000;
+	hint(CXL_KV_HINT_PARK, 0);
+	hint(CXL_KV_HINT_PARK, 1);
+	obey(plan(hot_of(128, 100, 2, 1)));
+	ASSERT_EQ(policy->heads(1)[0].nr_cold, 32u);
+	now_ms += 1000;
+	hint(CXL_KV_HINT_WAKE, 0);
+	hint(CXL_KV_HINT_WAKE, 1);
+	auto orders = plan(hot_of(0, 100, 98, 90));
+	auto fetched = blocks(orders, Action::Prefetch);
+	EXPECT_EQ(fetched.size(), 64u);
+	for (uint32_t b : fetched)
+		EXPECT_LT(b, 64u);
+	obey(orders);
+	EXPECT_TRUE(plan(hot_of(64, 100, 98, 90)).empty());
+}
+
+TEST_F(PolicyTest, WakeOfASessionLargerThanHotBringsWhatFits)
+{
+	start();
+	make_slot(0);
+	now_ms += 1000;
+	hint(CXL_KV_HINT_PARK, 0);
+	obey(plan(hot_of(64, 40, 2, 1)));
+	now_ms += 1000;
+	hint(CXL_KV_HINT_WAKE, 0);
+	EXPECT_EQ(blocks(plan(hot_of(0, 40, 38, 30)), Action::Prefetch).size(), 40u);
 }
