@@ -87,6 +87,7 @@ const Control::OpEntry Control::kOps[] = {
 	{"session", &Control::op_session},
 	{"wake", &Control::op_wake},
 	{"park", &Control::op_park},
+	{"prefetch", &Control::op_prefetch},
 	{"health", &Control::op_health},
 	{"status", &Control::op_status},
 	{"decide", &Control::op_decide},

@@ -89,6 +89,7 @@ private:
 	void op_session(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_wake(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_park(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
+	void op_prefetch(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_health(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_status(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);
 	void op_decide(const Peer &peer, const nlohmann::json &in, Answer answer, Files &files);

@@ -69,13 +69,18 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 		return;
 	auto slot = get_u32(in, "slot");
 	std::string state = get_text(in, "state");
-	if (!slot || *slot >= entry->open_slots.size() || (state != "open" && state != "close"))
-		return answer.fail(EINVAL,
-				   "session needs a slot of the arena and state open or close");
+	if (!slot || *slot >= entry->open_slots.size() ||
+	    (state != "open" && state != "close" && state != "touch"))
+		return answer.fail(
+			EINVAL, "session needs a slot of the arena and state open, close or touch");
 	if (state == "open")
-		open_session(entry, *slot, answer);
-	else
-		close_session(entry, *slot, answer);
+		return open_session(entry, *slot, answer);
+	if (state == "close")
+		return close_session(entry, *slot, answer);
+	if (!entry->open_slots[*slot])
+		return answer.fail(ENOENT, fmt::format("slot {} is not open", *slot));
+	parts_.policy.touch_session(*entry->arena, *slot);
+	answer.ok();
 }
 
 void Control::open_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t slot,
@@ -132,6 +137,20 @@ void Control::op_park(const Peer &peer, const json &in, Answer answer, Files &)
 	if (!slot || *slot >= entry->open_slots.size())
 		return answer.fail(EINVAL, "park needs a slot of the arena");
 	session_hint(*entry->arena, *slot, CXL_KV_HINT_PARK);
+	answer.ok();
+}
+
+void Control::op_prefetch(const Peer &peer, const json &in, Answer answer, Files &)
+{
+	auto entry = own_arena(peer, in, answer);
+	if (!entry)
+		return;
+	auto slot = get_u32(in, "slot"), position = get_u32(in, "position"),
+	     window = get_u32(in, "window");
+	if (!slot || *slot >= entry->open_slots.size() || !position || !window)
+		return answer.fail(EINVAL,
+				   "prefetch needs a slot of the arena, position and window");
+	parts_.policy.prefetch(*entry->arena, *slot, *position, *window);
 	answer.ok();
 }
 

@@ -139,6 +139,12 @@ void PolicyThread::open_session(const Arena &arena, uint32_t slot)
 	policy_.open_session(arena.options.number, slot, now_ms());
 }
 
+void PolicyThread::touch_session(const Arena &arena, uint32_t slot)
+{
+	std::lock_guard lock(policy_mutex_);
+	policy_.touch_session(arena.options.number, slot, now_ms());
+}
+
 void PolicyThread::close_session(const Arena &arena, uint32_t slot)
 {
 	const uint64_t now = now_ms();
@@ -146,6 +152,17 @@ void PolicyThread::close_session(const Arena &arena, uint32_t slot)
 
 	apply_moves(now); /* its blocks are gone */
 	policy_.close_session(arena.options.number, slot, now);
+}
+
+void PolicyThread::prefetch(const Arena &arena, uint32_t slot, uint32_t position,
+			    uint32_t window_tokens)
+{
+	{
+		std::lock_guard lock(policy_mutex_);
+		apply_moves(now_ms());
+		policy_.prefetch(arena.options.number, slot, position, window_tokens);
+	}
+	kick();
 }
 
 uint32_t PolicyThread::admission_retry_ms(const Arena &arena, uint32_t slot, uint64_t bytes) const

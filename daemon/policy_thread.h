@@ -74,6 +74,9 @@ public:
 	/* A conversation begins in the slot, or has ended. Any thread. */
 	void open_session(const Arena &arena, uint32_t slot);
 	void close_session(const Arena &arena, uint32_t slot);
+	void touch_session(const Arena &arena, uint32_t slot);
+	/* What is cold of the session's tokens around the position comes with the next plan. */
+	void prefetch(const Arena &arena, uint32_t slot, uint32_t position, uint32_t window_tokens);
 	/*
 	 * 0: the session may become active, with so many bytes beside its next
 	 * blocks; else when to ask again, in ms. For all memory and its tenant's.

@@ -192,8 +192,21 @@ int cxl_kv_pin(struct cxl_kv_arena *arena, const struct cxl_kv_range *range, uin
  * again; or, with *@retry_ms 0, the slot is open already.
  */
 int cxl_kv_session_open(struct cxl_kv_arena *arena, uint32_t slot, uint32_t *retry_ms);
+/**
+ * A sign of life where no hints tell: the session is active for another
+ * session.idle_ms of cxl-kvd.toml(5). Fetches nothing. -ENOENT the slot is not open.
+ */
+int cxl_kv_session_touch(struct cxl_kv_arena *arena, uint32_t slot);
 /** The session goes idle: its blocks may leave memory. */
 int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot);
+/**
+ * Fetch what is out of memory of the session's tokens @position - @window to
+ * @position + @window, in all heads, the nearest first, as far as memory is free:
+ * a guess sends nothing else away. Returns when the manager knows; the session is no
+ * more active than before. Errors: -EINVAL, -ENOTCONN, -ETIMEDOUT manager lost.
+ */
+int cxl_kv_session_prefetch(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position,
+			    uint32_t window);
 /**
  * Bring the session's blocks back: all, or none where there is no room for all.
  * With @timeout_ms 0 returns when the request is queued, else when all are

@@ -63,6 +63,13 @@ int cxl_kv_session_close(struct cxl_kv_arena *arena, uint32_t slot)
 	return call_session(arena, slot, "close", &nr_sent, &again_ms);
 }
 
+int cxl_kv_session_touch(struct cxl_kv_arena *arena, uint32_t slot)
+{
+	uint32_t nr_sent = 0, again_ms = 0;
+
+	return call_session(arena, slot, "touch", &nr_sent, &again_ms);
+}
+
 int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
 {
 	struct kv_call call = {.arena = arena};
@@ -71,6 +78,26 @@ int cxl_kv_session_park(struct cxl_kv_arena *arena, uint32_t slot)
 	if (rc)
 		return rc;
 	call.request = slot_request("park", slot);
+	return kv_call(arena->kv, &call, NULL);
+}
+
+int cxl_kv_session_prefetch(struct cxl_kv_arena *arena, uint32_t slot, uint32_t position,
+			    uint32_t window)
+{
+	struct kv_call call = {.arena = arena};
+	int rc = check_slot(arena, slot);
+
+	if (!rc && position > arena->geometry.tokens_per_slot)
+		rc = -EINVAL;
+	if (rc)
+		return rc;
+	call.request = slot_request("prefetch", slot);
+	rc = kv_json_add(call.request, "position", json_object_new_int64(position))
+		     ?: kv_json_add(call.request, "window", json_object_new_int64(window));
+	if (rc) {
+		json_object_put(call.request);
+		return rc;
+	}
 	return kv_call(arena->kv, &call, NULL);
 }
 

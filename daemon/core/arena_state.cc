@@ -148,19 +148,32 @@ void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
 /* Access at P fetches P-W..P+W of its head, and the same block of the layers that compute next. */
 void ArenaState::wish_neighbours(uint32_t block)
 {
-	uint32_t at = block % per_head_, head_first = block - at;
-	uint32_t reach = options_.prefetch_window_tokens / geometry_.tokens_per_block;
-	uint32_t last = std::min(per_head_ - 1, at + reach);
-	for (uint32_t b = at - std::min(at, reach); b <= last; b++)
-		wish_prefetch(head_first + b,
-			      double(b > at ? b - at : at - b) * geometry_.tokens_per_block);
+	uint32_t at = block % per_head_;
 
+	wish_around(block - at, at, options_.prefetch_window_tokens);
 	uint32_t kv_heads = geometry_.nr_kv_heads;
 	uint32_t head = geometry_.head_of(block), slot = geometry_.slot_of(block);
 	uint32_t next = (head / kv_heads + 1) * kv_heads;
 	uint32_t end = std::min(geometry_.nr_heads(), next + options_.prefetch_layers * kv_heads);
 	for (uint32_t h = next; h < end; h++)
 		wish_prefetch(geometry_.block_index(slot, h, at), 0);
+}
+
+void ArenaState::wish_around(uint32_t head_first, uint32_t at, uint32_t window_tokens)
+{
+	uint32_t reach = window_tokens / geometry_.tokens_per_block;
+	uint32_t last = at + std::min(reach, per_head_ - 1 - at);
+	for (uint32_t b = at - std::min(at, reach); b <= last; b++)
+		wish_prefetch(head_first + b,
+			      double(b > at ? b - at : at - b) * geometry_.tokens_per_block);
+}
+
+void ArenaState::prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens)
+{
+	const uint32_t at = std::min(position / geometry_.tokens_per_block, per_head_ - 1);
+
+	for (uint32_t head = 0; head < geometry_.nr_heads(); head++)
+		wish_around(geometry_.block_index(slot, head, 0), at, window_tokens);
 }
 
 void ArenaState::wish_prefetch(uint32_t block, double distance_tokens)

@@ -89,6 +89,7 @@ public:
 	void set_options(const PolicyOptions &options);
 
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
+	void prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
 	/* Sessions that nothing is heard of sink by a stage. */
@@ -187,6 +188,7 @@ private:
 	void set_priority(TimedPins::Range range, uint8_t priority);
 	void position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms);
 	void drop_behind(uint32_t slot, uint32_t from, uint32_t to);
+	void wish_around(uint32_t head_first, uint32_t at, uint32_t window_tokens);
 	void wish_neighbours(uint32_t block);
 	void wish_prefetch(uint32_t block, double distance_tokens);
 	void move_one(uint32_t block, Where where, uint64_t now_ms);

@@ -66,6 +66,14 @@ void Policy::open_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 	state->sessions[slot].life.use(now_ms);
 }
 
+void Policy::touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
+{
+	ArenaState *state = impl_->find(arena);
+
+	if (state && slot < state->sessions.size())
+		state->sessions[slot].life.use(now_ms);
+}
+
 void Policy::close_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
 	ArenaState *state = impl_->find(arena);
@@ -121,6 +129,14 @@ void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
 {
 	if (ArenaState *state = impl_->find(arena))
 		state->hint(hint, now_ms);
+}
+
+void Policy::prefetch(uint32_t arena, uint32_t slot, uint32_t position, uint32_t window_tokens)
+{
+	ArenaState *state = impl_->find(arena);
+
+	if (state && slot < state->sessions.size())
+		state->prefetch(slot, position, window_tokens);
 }
 
 void Policy::sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,

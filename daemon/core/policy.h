@@ -112,9 +112,15 @@ public:
 	 */
 	void hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms);
 
+	/* The next plan() fetches what is cold of a session's tokens P-W..P+W, the nearest first,
+	 * as far as hot has room. */
+	void prefetch(uint32_t arena, uint32_t slot, uint32_t position, uint32_t window_tokens);
+
 	/* A conversation begins in the slot, or has ended there. */
 	void open_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	void close_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
+	/* The engine says that it lives. */
+	void touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	/* The active sessions of a tenant, or of all; but for one slot. */
 	[[nodiscard]] ActiveLoad load(const uint32_t *tenant, uint32_t but_arena,
 				      uint32_t but_slot) const;

@@ -226,6 +226,17 @@ TEST_F(SessionTest, SilentSessionIsDroppedAndSaysSo)
 	ASSERT_NO_FATAL_FAILURE(fill(0, 2));
 }
 
+TEST_F(SessionTest, TouchMakesASessionActive)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__IDLE_MS=600000"}));
+	EXPECT_EQ(cxl_kv_session_touch(arena_, 0), -ENOENT);
+	EXPECT_EQ(cxl_kv_session_touch(arena_, wide_geometry.nr_slots), -EINVAL);
+	ASSERT_NO_FATAL_FAILURE(fill(0, 1));
+	ASSERT_EQ(number_at(status(), "/sessions/active"), 0u);
+	EXPECT_EQ(cxl_kv_session_touch(arena_, 0), 0);
+	EXPECT_EQ(number_at(status(), "/sessions/active"), 1u);
+}
+
 TEST_F(SessionTest, HintsFromBeforeItWasParkedDoNotMakeASessionActive)
 {
 	DaemonFixture::start(wide_geometry,

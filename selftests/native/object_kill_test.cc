@@ -127,7 +127,9 @@ private:
 		CALL(cxl_kv_lease, arena, &second, 1, 20000, &nr_hits);
 		CALL(cxl_kv_unlease, arena, &second, 1);
 		hints(arena);
+		CALL(cxl_kv_session_touch, arena, 0);
 		CALL(cxl_kv_session_park, arena, 0);
+		CALL(cxl_kv_session_prefetch, arena, 0, 100, 100);
 		CALL(cxl_kv_session_wake, arena, 0, 20000, nullptr);
 		CALL(cxl_kv_decide, arena, &question, &decision);
 		CALL(cxl_kv_drop, arena, &second, 1);

@@ -108,3 +108,29 @@ TEST_F(PrefetchTest, AWokenConversationFaultsLess)
 	EXPECT_GT(without, 0u);
 	EXPECT_LT(with, without);
 }
+
+/* The window is the caller's, and what does not fit stays where it is. */
+TEST_F(PrefetchTest, TokensAroundAPositionComeWhenAskedFor)
+{
+	start(kGeometry, {"HOT__LIMIT=3MiB", "COLD__SIZE=64MiB", "POLICY__ANCHOR_BLOCKS=0",
+			  "POLICY__PREFETCH_LAYERS=0", "POLICY__PREFETCH_WINDOW_TOKENS=0"});
+	if (IsSkipped())
+		return;
+	ASSERT_NO_FATAL_FAILURE(fill());
+	ASSERT_TRUE(eventually([&] { return nr_cold(0) == kHeads * kBlocks; }));
+	for (uint32_t slot = 1; slot < kGeometry.nr_slots; slot++)
+		ASSERT_EQ(cxl_kv_session_close(arena_, slot), 0);
+	EXPECT_EQ(cxl_kv_session_prefetch(arena_, kGeometry.nr_slots, 0, 0), -EINVAL);
+	EXPECT_EQ(cxl_kv_session_prefetch(arena_, 0, kGeometry.tokens_per_slot + 1, 0), -EINVAL);
+	/* Block 10 and its neighbours. */
+	ASSERT_EQ(cxl_kv_session_prefetch(arena_, 0, 10 * kTokens + 5, kTokens), 0);
+	ASSERT_TRUE(eventually([&] { return nr_cold(0) == kHeads * (kBlocks - 3); }));
+	for (uint32_t head = 0; head < kHeads; head++)
+		for (uint32_t block = 0; block < kBlocks; block++)
+			EXPECT_EQ((cxl_kv_block_word(arena_, 0, head, block) &
+				   CXL_KV_WORD_STATE_MASK) == CXL_KV_COLD,
+				  block < 9 || block > 11)
+				<< head << "/" << block;
+	ASSERT_EQ(cxl_kv_session_prefetch(arena_, 0, 0, UINT32_MAX), 0);
+	EXPECT_TRUE(eventually([&] { return nr_cold(0) == 0; }));
+}

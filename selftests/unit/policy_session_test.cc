@@ -219,3 +219,27 @@ TEST_F(PolicyTest, WakeOfASessionLargerThanHotBringsWhatFits)
 	hint(CXL_KV_HINT_WAKE, 0);
 	EXPECT_EQ(blocks(plan(hot_of(0, 40, 38, 30)), Action::Prefetch).size(), 40u);
 }
+
+TEST_F(PolicyTest, PrefetchAroundAPositionTakesTheNearestThatFit)
+{
+	start();
+	make_slot(0);
+	make_slot(1);
+	now_ms += 1000;
+	hint(CXL_KV_HINT_PARK, 0);
+	hint(CXL_KV_HINT_PARK, 1);
+	obey(plan(hot_of(128, 200, 2, 1)));
+	now_ms += 1000;
+	policy->prefetch(1, 1, 5 * 16 + 3, 3 * 16);
+	auto orders = plan(hot_of(0, 200, 190, 180));
+	std::set<uint32_t> around;
+	for (uint32_t head = 0; head < 4; head++)
+		for (uint32_t b = 2; b <= 8; b++)
+			around.insert(64 + head * 16 + b);
+	EXPECT_EQ(blocks(orders, Action::Prefetch), around);
+	obey(orders);
+	policy->prefetch(1, 0, 256, 2 * 16);
+	EXPECT_EQ(blocks(plan(hot_of(28, 200, 32, 30)), Action::Prefetch),
+		  std::set<uint32_t>({15, 31, 47, 63}))
+		<< "four fit, so the block at the position of each head";
+}
