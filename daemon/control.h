@@ -136,7 +136,10 @@ private:
 	struct Wake;
 	[[nodiscard]] uint32_t retry_after_wakes() const;
 	void start_wakes();
-	void start_wake(uint64_t id, Wake wake);
+	/* False: it may not start, and was told so. */
+	bool start_wake(uint64_t id, const Wake &wake);
+	void end_wake(uint64_t id);
+	void refuse_wake(const Wake &wake, const char *why, uint32_t retry_ms);
 
 	Parts parts_;
 	std::function<nlohmann::json()> status_;

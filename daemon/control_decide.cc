@@ -99,7 +99,7 @@ void Control::op_decide(const Peer &peer, const json &in, Answer answer, Files &
 					   "return_probability from 0 to 1, margin from 1 to 1e6");
 
 	const FaultStats stats = parts_.faults.stats();
-	const uint64_t queued = stats.coming_bytes + stats.wanted_bytes;
+	const uint64_t queued = stats.coming_bytes + stats.wanted.bytes + stats.wanted.waking_bytes;
 	const Bandwidths &known = parts_.bandwidths;
 	if (question.return_probability < 1) {
 		/* Until it comes back it is cold, and what is not yet has to be written. */

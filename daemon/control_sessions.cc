@@ -19,6 +19,7 @@ namespace {
 
 /* Until a wake is known to take longer. */
 constexpr uint32_t kMinRetryMs = 10;
+constexpr char kActiveNeedAll[] = "the active sessions need all memory: park one";
 
 uint64_t bytes_of(const Arena &arena, uint32_t slot, bool cold_only)
 {
@@ -93,8 +94,7 @@ void Control::open_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t sl
 	if (uint32_t retry_ms = parts_.policy.admission_retry_ms(arena, slot, 0)) {
 		entry->open_slots[slot] = false;
 		nr_busy++;
-		return answer.fail(EBUSY, "the active sessions need all memory: park one",
-				   {{"retry_ms", retry_ms}});
+		return answer.fail(EBUSY, kActiveNeedAll, {{"retry_ms", retry_ms}});
 	}
 	/* It begins with its prefill, whose blocks go straight to warm (design.md section 6,
 	 * phase). */
@@ -172,7 +172,7 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	};
 	if (uint32_t retry_ms =
 		    parts_.policy.admission_retry_ms(arena, *slot, bytes_of(arena, *slot, false)))
-		return busy("the active sessions need all memory: park one", retry_ms);
+		return busy(kActiveNeedAll, retry_ms);
 	Wake wake{entry, *slot, answer, wait->get<bool>(), monotonic_ns(), deadline_of(in)};
 	{
 		std::lock_guard lock(wakes_mutex_);
@@ -189,37 +189,69 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 void Control::start_wakes()
 {
 	std::vector<std::pair<uint64_t, Wake>> ready;
-	{
-		std::lock_guard lock(wakes_mutex_);
-		for (uint64_t id : gate_.start()) {
-			auto node = waiting_wakes_.extract(id);
-			ready.emplace_back(id, std::move(node.mapped()));
+
+	/* One that may not start after all lets the next one in. */
+	for (bool again = true; again;) {
+		{
+			std::lock_guard lock(wakes_mutex_);
+			for (uint64_t id : gate_.start()) {
+				auto node = waiting_wakes_.extract(id);
+				ready.emplace_back(id, std::move(node.mapped()));
+			}
 		}
+		again = false;
+		for (const auto &[id, wake] : ready)
+			again |= !start_wake(id, wake);
+		ready.clear();
 	}
-	for (auto &[id, wake] : ready)
-		start_wake(id, std::move(wake));
 }
 
-void Control::start_wake(uint64_t id, Wake wake)
+bool Control::start_wake(uint64_t id, const Wake &wake)
 {
-	session_hint(*wake.entry->arena, wake.slot, CXL_KV_HINT_WAKE);
+	Arena &arena = *wake.entry->arena;
+	const uint64_t bytes = bytes_of(arena, wake.slot, false);
+
+	/* Others became active while it waited for its turn. */
+	if (uint32_t retry_ms = parts_.policy.wake_session(arena, wake.slot, bytes)) {
+		end_wake(id);
+		refuse_wake(wake, kActiveNeedAll, retry_ms);
+		return false;
+	}
 	parts_.policy.kick();
 	Request request{};
 	request.kind = Request::Kind::Fetch;
+	request.waking = true;
 	request.arena = wake.entry->arena;
-	request.extents = made_blocks(*wake.entry->arena, wake.slot);
+	request.extents = made_blocks(arena, wake.slot);
 	request.deadline_ns = wake.deadline_ns;
 	submit(std::move(request), [this, id, wake](const Outcome &o) {
-		{
-			std::lock_guard lock(wakes_mutex_);
-			gate_.end(id);
-		}
+		end_wake(id);
 		if (!o.error)
 			wakes_ns.add(monotonic_ns() - wake.begin_ns);
-		if (wake.answer_later)
+		/* It holds nothing that another may need while it waits. */
+		if (o.error == EBUSY)
+			session_hint(*wake.entry->arena, wake.slot, CXL_KV_HINT_PARK);
+		if (o.error == EBUSY && wake.deadline_ns && monotonic_ns() >= wake.deadline_ns)
+			refuse_wake(wake, "no room in memory: recompute, or ask again",
+				    retry_after_wakes());
+		else if (wake.answer_later)
 			wake.answer.outcome(o);
 		start_wakes();
 	});
+	return true;
+}
+
+void Control::end_wake(uint64_t id)
+{
+	std::lock_guard lock(wakes_mutex_);
+	gate_.end(id);
+}
+
+void Control::refuse_wake(const Wake &wake, const char *why, uint32_t retry_ms)
+{
+	nr_busy++;
+	if (wake.answer_later)
+		wake.answer.fail(EBUSY, why, {{"retry_ms", retry_ms}});
 }
 
 int Control::expire_wakes(int max_ms)
@@ -233,13 +265,9 @@ int Control::expire_wakes(int max_ms)
 			late.push_back(std::move(waiting_wakes_.extract(id).mapped()));
 		next_ns = gate_.next_deadline_ns();
 	}
-	for (const Wake &wake : late) {
-		nr_busy++;
-		if (wake.answer_later)
-			wake.answer.fail(EBUSY,
-					 "other sessions are being woken: recompute, or ask again",
-					 {{"retry_ms", retry_after_wakes()}});
-	}
+	for (const Wake &wake : late)
+		refuse_wake(wake, "other sessions are being woken: recompute, or ask again",
+			    retry_after_wakes());
 	if (!next_ns)
 		return max_ms;
 	return static_cast<int>(std::min<uint64_t>((next_ns - std::min(next_ns, now)) / 1000000 + 1,

@@ -110,9 +110,12 @@ void PolicyThread::take_hints()
 
 void PolicyThread::hint(Arena &arena, const cxl_kv_hint &hint)
 {
-	const uint64_t now = now_ms();
 	std::lock_guard lock(policy_mutex_);
+	hint_locked(arena, hint, now_ms());
+}
 
+void PolicyThread::hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now)
+{
 	/* Blocks that were made, and hints that were sent, before the hint came before it: a
 	 * session is not parked, then active again when the tick tells of its last block. */
 	apply_moves(now);
@@ -167,17 +170,37 @@ void PolicyThread::prefetch(const Arena &arena, uint32_t slot, uint32_t position
 
 uint32_t PolicyThread::admission_retry_ms(const Arena &arena, uint32_t slot, uint64_t bytes) const
 {
-	const uint64_t now = now_ms();
-	const uint32_t tenant = arena.tenant, number = arena.options.number;
 	std::lock_guard lock(policy_mutex_);
+	return admission_locked(arena, slot, bytes, now_ms());
+}
+
+uint32_t PolicyThread::wake_session(Arena &arena, uint32_t slot, uint64_t bytes)
+{
+	const uint64_t now = now_ms();
+	cxl_kv_hint wake{};
+	std::lock_guard lock(policy_mutex_);
+
+	if (uint32_t retry_ms = admission_locked(arena, slot, bytes, now))
+		return retry_ms;
+	wake.kind = CXL_KV_HINT_WAKE;
+	wake.slot = slot;
+	hint_locked(arena, wake, now);
+	policy_.fetched_by_request(arena.options.number, slot);
+	return 0;
+}
+
+uint32_t PolicyThread::admission_locked(const Arena &arena, uint32_t slot, uint64_t bytes,
+					uint64_t now) const
+{
+	const uint32_t tenant = arena.tenant, number = arena.options.number;
 	const uint64_t need = bytes + uint64_t{sessions_.reserve_blocks} *
 					      arena.geometry.nr_heads() *
 					      arena.geometry.block_bytes;
 	const uint64_t limit = options_.hot_limit_bytes + options_.warm_limit_bytes;
 
-	return std::max(cxlkv::admission_retry_ms(policy_.load(nullptr, number, slot), limit, need,
-						  now, sessions_),
-			cxlkv::admission_retry_ms(policy_.load(&tenant, number, slot),
+	return std::max(cxlkv::admission_retry_ms(policy_.load(nullptr, number, slot, now), limit,
+						  need, now, sessions_),
+			cxlkv::admission_retry_ms(policy_.load(&tenant, number, slot, now),
 						  arena.tenant_limit_bytes, need, now, sessions_));
 }
 
@@ -360,7 +383,8 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	input.warm = room_of(warm, options_.warm_limit_bytes);
 	input.hot = room_of(hot, options_.hot_limit_bytes);
 	input.cold_available = stats.store.used_bytes < stats.store.capacity_bytes;
-	input.wanted_hot_bytes = stats.wanted_bytes;
+	input.wanted_hot_bytes = stats.wanted.bytes;
+	input.waking_hot_bytes = stats.wanted.waking_bytes;
 	input.drain_warm = draining_warm_;
 	input.drain_cold = draining_cold_;
 	input.spill_budget_bytes =
@@ -394,8 +418,10 @@ void PolicyThread::add_tenants(PlanInput &input, const FaultStats &stats) const
 		room.hot = room_of(hot, quota.hot);
 		room.warm = room_of(warm, quota.warm);
 		room.cold_limit_bytes = quota.cold;
-		if (number < stats.wanted_by_tenant.size())
-			room.wanted_bytes = stats.wanted_by_tenant[number];
+		if (number < stats.wanted_by_tenant.size()) {
+			room.wanted_bytes = stats.wanted_by_tenant[number].bytes;
+			room.waking_bytes = stats.wanted_by_tenant[number].waking_bytes;
+		}
 		input.tenants.push_back(room);
 	}
 }

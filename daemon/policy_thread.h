@@ -83,6 +83,9 @@ public:
 	 */
 	[[nodiscard]] uint32_t admission_retry_ms(const Arena &arena, uint32_t slot,
 						  uint64_t bytes) const;
+	/* The same for one that is to be woken, with all its bytes; it is active from then on, and
+	 * kept while the caller's request fetches it. */
+	[[nodiscard]] uint32_t wake_session(Arena &arena, uint32_t slot, uint64_t bytes);
 	[[nodiscard]] SessionStats session_stats() const;
 	[[nodiscard]] uint64_t nr_expired_leases() const { return nr_expired_leases_; }
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
@@ -97,6 +100,9 @@ private:
 	};
 
 	void tick();
+	void hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now_ms);
+	[[nodiscard]] uint32_t admission_locked(const Arena &arena, uint32_t slot, uint64_t bytes,
+						uint64_t now_ms) const;
 	void drain_hints(uint64_t now_ms);
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);

@@ -83,6 +83,7 @@ void ArenaState::hint(const cxl_kv_hint &hint, uint64_t now_ms)
 		session.life.use(now_ms);
 		session.opened = true;
 		session.wake_until_ms = now_ms + options_.wake_ms;
+		session.fetched_by_request = false;
 		session.cursor = 0;
 		break;
 	default: /* SEAL and DROP are orders to the store, not to the policy */

@@ -65,12 +65,15 @@ struct Session {
 	uint32_t position = 0;
 	uint32_t cursor = 0;        /* block of the slot where the last partial scan ended */
 	uint64_t wake_until_ms = 0; /* until then it is being woken: fetched, and not evicted */
+	bool fetched_by_request = false; /* what is cold of it, and not by the plan */
 	uint64_t sample_ms = 0;
 	uint64_t reads = 0, writes = 0; /* of the interval that began at sample_ms */
 	PhaseDetector detector;
 	uint32_t nr[nr_wheres] = {}; /* blocks by Where; Empty is not counted */
 
 	[[nodiscard]] bool empty() const { return !(nr[1] | nr[2] | nr[3] | nr[4]); }
+	[[nodiscard]] bool in_use() const { return opened && life.active(); }
+	[[nodiscard]] bool waking(uint64_t now_ms) const { return wake_until_ms > now_ms; }
 };
 
 /* Of all arenas. */

@@ -73,11 +73,10 @@ void Planner::make_warm_room()
 	uint64_t soft = used > warm.high_bytes ? used - std::min(warm.low_bytes, used) : 0;
 	/* What waits for room needs it in both tiers together: a session that is larger than what
 	 * hot can give lies in both. */
-	uint64_t excess = minus(used + input_.hot.used_bytes + input_.wanted_hot_bytes,
-				warm.limit_bytes + input_.hot.limit_bytes);
-	if (!soft && !excess)
-		return;
-	make_room(Where::Warm, soft, std::max(minus(used, warm.limit_bytes), excess));
+	const uint64_t needed = used + input_.hot.used_bytes + input_.wanted_hot_bytes;
+	const uint64_t limit = warm.limit_bytes + input_.hot.limit_bytes;
+	const uint64_t hard = std::max(minus(used, warm.limit_bytes), minus(needed, limit));
+	make_room(Where::Warm, {soft, hard, minus(needed + input_.waking_hot_bytes, limit)});
 	flush();
 }
 
@@ -87,7 +86,7 @@ void Planner::drain_warm()
 	uint64_t used = minus(input_.warm.used_bytes, ordered_bytes(Where::Warm));
 	uint64_t room = hot_room(input_.hot.high_bytes);
 	if (used > room)
-		make_room(Where::Warm, 0, used - room);
+		make_room(Where::Warm, {0, used - room, 0});
 	flush();
 	promote_all();
 }
@@ -134,19 +133,18 @@ void Planner::promote_all()
 void Planner::make_hot_room()
 {
 	const TierRoom &hot = input_.hot;
-	uint64_t wanted = input_.wanted_hot_bytes + waking_bytes() + draining_bytes() +
-			  ordered_bytes(Where::Cold);
+	uint64_t wanted = input_.wanted_hot_bytes + draining_bytes() + ordered_bytes(Where::Cold);
 	uint64_t used = minus(hot.used_bytes, ordered_bytes(Where::Hot)) +
 			std::min(wanted, hot.limit_bytes);
+	uint64_t waking = std::min(input_.waking_hot_bytes + waking_bytes(), hot.limit_bytes);
 	uint64_t soft = used > hot.high_bytes ? used - std::min(hot.low_bytes, used) : 0;
 	/* Demote before promote: what scores higher in warm takes the place of what does not score.
 	 */
 	soft = std::max(soft, minus(used + promotable_bytes(), hot.high_bytes));
 	/* And the next blocks of who is active. */
 	soft = std::max(soft, minus(used + reserve_bytes(), hot.limit_bytes));
-	if (!soft)
-		return;
-	make_room(Where::Hot, soft, minus(used, hot.limit_bytes));
+	make_room(Where::Hot,
+		  {soft, minus(used, hot.limit_bytes), minus(used + waking, hot.limit_bytes)});
 	flush();
 }
 
@@ -163,13 +161,14 @@ uint64_t Planner::promotable_bytes() const
 	return std::min(bytes, move_left_ / 2);
 }
 
-void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
+void Planner::make_room(Where tier, const Excess &excess)
 {
+	const uint64_t hard_bytes = excess.hard;
 	uint64_t got = 0;
 	for (Reach reach : {Reach::Needed, Reach::Watermark, Reach::Anything}) {
 		const Pass pass{tier, reach};
 		uint64_t bytes =
-			reach == Reach::Watermark ? std::max(soft_bytes, hard_bytes) : hard_bytes;
+			reach == Reach::Watermark ? std::max(excess.soft, hard_bytes) : hard_bytes;
 		got += take_queued(pass, VictimQueue::Low, minus(bytes, got));
 		got += take_idle(pass, minus(bytes, got));
 		/* Who is active keeps what it has while an idle session's blocks need only wait. */
@@ -179,6 +178,20 @@ void Planner::make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes)
 	got += take_queued({tier, Reach::Anything}, VictimQueue::Kept, minus(hard_bytes, got));
 	for (VictimQueue::Band band : {VictimQueue::Low, VictimQueue::Normal, VictimQueue::Kept})
 		got += take_queued({tier, Reach::Waking}, band, minus(hard_bytes, got));
+	take_for_wakes(tier, minus(excess.waking, got));
+}
+
+uint64_t Planner::take_for_wakes(Where tier, uint64_t bytes)
+{
+	uint64_t got = 0;
+	for (Reach reach : {Reach::Watermark, Reach::Anything}) {
+		const Pass pass{tier, reach, true};
+		got += take_queued(pass, VictimQueue::Low, minus(bytes, got));
+		got += take_idle(pass, minus(bytes, got));
+		got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
+	}
+	return got +
+	       take_queued({tier, Reach::Anything, true}, VictimQueue::Kept, minus(bytes, got));
 }
 
 /* The oldest eligible blocks of an arena, until they come to the bytes asked for. */
@@ -248,7 +261,9 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 {
 	uint32_t slot = arena.geometry().slot_of(block);
 	const Session &session = arena.sessions[slot];
-	if (!pass.waking() && session.wake_until_ms > input_.now_ms)
+	if (!pass.waking() && session.waking(input_.now_ms))
+		return false;
+	if (pass.for_wakes && session.in_use())
 		return false;
 	if (!arena.movable(block, input_.now_ms, !pass.hard()) || arena.table.ordered(block))
 		return false;
@@ -278,7 +293,7 @@ bool Planner::take(ArenaState &arena, uint32_t block, Where tier)
 	else if (!(tier == Where::Hot && demote(arena, block)) && !spill(arena, block))
 		return false;
 	const Session &session = arena.sessions[arena.geometry().slot_of(block)];
-	counters_.nr_active_evicted_blocks += session.opened && session.life.active();
+	counters_.nr_active_evicted_blocks += session.in_use();
 	return true;
 }
 
@@ -315,7 +330,7 @@ bool Planner::spill(ArenaState &arena, uint32_t block)
 
 uint64_t Planner::hot_room(uint64_t limit) const
 {
-	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes +
+	uint64_t taken = input_.hot.used_bytes + input_.wanted_hot_bytes + input_.waking_hot_bytes +
 			 ordered_bytes(Where::Cold) + coming_bytes_;
 	return minus(limit, taken);
 }
@@ -401,13 +416,13 @@ uint64_t Planner::ordered_bytes(Where where) const
 	return bytes;
 }
 
-/* What sessions that are being woken still lack in hot, without what is on its way. */
+/* What sessions that are woken by this plan still lack in hot, without what is on its way. */
 uint64_t Planner::waking_bytes() const
 {
 	uint64_t bytes = 0;
 	for (const auto &[id, arena] : arenas_)
 		for (const Session &session : arena->sessions)
-			if (session.wake_until_ms > input_.now_ms)
+			if (session.waking(input_.now_ms) && !session.fetched_by_request)
 				bytes += session.nr[static_cast<size_t>(Where::Cold)] *
 					 uint64_t{arena->geometry().block_bytes};
 	return minus(bytes, ordered_bytes(Where::Cold));

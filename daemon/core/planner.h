@@ -6,6 +6,7 @@
  * default priority; idle sessions, the longest idle first; the rest by the
  * priority of the preset. Anchors, pins above the default and sessions that
  * are being woken leave only when room that is needed now is not found otherwise.
+ * For a session that is being woken none in use makes way, nor another one that is.
  *
  * The heads share one pool. The block of the least worth (reuse_model.h: hits
  * to be expected for the time it takes room) leaves, whichever head it is of, so
@@ -72,6 +73,7 @@ private:
 	struct Pass {
 		Where tier;
 		Reach reach;
+		bool for_wakes = false; /* sessions in use are spared */
 		[[nodiscard]] bool hard() const { return reach >= Reach::Anything; }
 		[[nodiscard]] bool waking() const { return reach == Reach::Waking; }
 	};
@@ -87,7 +89,13 @@ private:
 	void drain_cold();
 	void make_hot_room();
 	[[nodiscard]] uint64_t promotable_bytes() const;
-	void make_room(Where tier, uint64_t soft_bytes, uint64_t hard_bytes);
+	/* Bytes that a tier has too much: for its watermark; at once; and with those who wait to
+	 * be woken. */
+	struct Excess {
+		uint64_t soft, hard, waking;
+	};
+	void make_room(Where tier, const Excess &excess);
+	uint64_t take_for_wakes(Where tier, uint64_t bytes);
 	uint64_t take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes);
 	uint64_t take_idle(const Pass &pass, uint64_t bytes);
 	uint64_t take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes);

@@ -58,7 +58,7 @@ uint64_t Planner::take_session(ArenaState &arena, uint32_t slot, const Pass &pas
 		if (arena.table.priority(b) > CXL_KV_DEFAULT_PRIORITY || arena.table.ordered(b))
 			continue;
 		if (!eligible(arena, b, pass))
-			idle_held_ |= session.wake_until_ms <= input_.now_ms;
+			idle_held_ |= !session.waking(input_.now_ms);
 		else if (take(arena, b, pass.tier))
 			got += arena.geometry().block_bytes;
 	}
@@ -71,7 +71,7 @@ void Planner::settle_sessions()
 	for (auto &[id, arena] : arenas_)
 		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
 			const Session &session = arena->sessions[slot];
-			if (session.wake_until_ms > input_.now_ms)
+			if (session.waking(input_.now_ms))
 				continue;
 			if (session.life.state() == SessionLife::State::Dropped)
 				forget_session(*arena, slot);
@@ -147,18 +147,20 @@ void Planner::make_tenants_room()
 {
 	for (uint32_t t = 0; t < input_.tenants.size(); t++) {
 		const TenantRoom &room = input_.tenants[t];
-		auto make = [&](Where tier, const TierRoom &of, uint64_t wanted) {
+		auto make = [&](Where tier, const TierRoom &of, uint64_t wanted, uint64_t waking) {
 			if (of.limit_bytes == no_quota)
 				return;
 			const uint64_t used = minus(of.used_bytes, ordered_bytes(tier)) +
 					      std::min(wanted, of.limit_bytes);
-			if (used > of.high_bytes)
-				make_room(tier, minus(used, of.low_bytes),
-					  minus(used, of.limit_bytes));
+			const uint64_t soft = used > of.high_bytes ? minus(used, of.low_bytes) : 0;
+			make_room(tier,
+				  {soft, minus(used, of.limit_bytes),
+				   minus(used + std::min(waking, of.limit_bytes), of.limit_bytes)});
 		};
 		counted_ = &t;
-		make(Where::Warm, room.warm, 0);
-		make(Where::Hot, room.hot, room.wanted_bytes + ordered_bytes(Where::Cold));
+		make(Where::Warm, room.warm, 0, 0);
+		make(Where::Hot, room.hot, room.wanted_bytes + ordered_bytes(Where::Cold),
+		     room.waking_bytes);
 		flush();
 	}
 	counted_ = nullptr;
@@ -172,7 +174,9 @@ void Planner::forget_for_room()
 		if (!tenants_[t].cold_lacks)
 			continue;
 		const uint64_t wanted =
-			t < input_.tenants.size() ? input_.tenants[t].wanted_bytes : 0;
+			t < input_.tenants.size()
+				? input_.tenants[t].wanted_bytes + input_.tenants[t].waking_bytes
+				: 0;
 		uint64_t freed = forgetting_bytes(t);
 		while (freed < std::max<uint64_t>(wanted, 1)) {
 			auto [arena, slot] = longest_idle(t);
@@ -212,7 +216,7 @@ uint64_t Planner::bytes_of(const ArenaState &arena, const Session &session)
 bool Planner::may_forget(const Session &session) const
 {
 	return !session.life.active() && session.life.state() != SessionLife::State::Dropped &&
-	       session.wake_until_ms <= input_.now_ms && !session.empty();
+	       !session.waking(input_.now_ms) && !session.empty();
 }
 
 /* Given up already, and not yet gone. */
@@ -232,8 +236,7 @@ uint64_t Planner::reserve_bytes() const
 	uint64_t bytes = 0;
 	for (const auto &[id, arena] : arenas_)
 		for (const Session &session : arena->sessions)
-			bytes += session.opened && session.life.active() ? arena->reserve_bytes()
-									 : 0;
+			bytes += session.in_use() ? arena->reserve_bytes() : 0;
 	return bytes;
 }
 
@@ -244,7 +247,7 @@ void Planner::wake()
 	for (auto &[id, arena] : arenas_)
 		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
 			Session &session = arena->sessions[slot];
-			if (session.wake_until_ms > input_.now_ms)
+			if (session.waking(input_.now_ms))
 				fetch_session(*arena, session, slot, true);
 		}
 	flush();
@@ -269,13 +272,14 @@ void Planner::fetch_session(ArenaState &arena, Session &session, uint32_t slot, 
 	uint64_t block_bytes = arena.geometry().block_bytes;
 	uint32_t unseen = session.nr[cold] + (promote ? session.nr[warm] : 0);
 	uint64_t room = hot_room(input_.hot.limit_bytes), all = session.nr[cold] * block_bytes;
-	const bool fits = !promote || all <= room || all > input_.hot.limit_bytes;
+	const bool fits = all <= room || all > input_.hot.limit_bytes;
+	const bool from_cold = !promote || (fits && !session.fetched_by_request);
 	for (uint32_t b = first; b < first + per_slot && unseen && room >= block_bytes; b++) {
 		Where where = arena.table.where(b);
 		if (where != Where::Cold && (where != Where::Warm || !promote))
 			continue;
 		unseen--;
-		if ((where == Where::Cold && !fits) || arena.outside_window(b) ||
+		if ((where == Where::Cold && !from_cold) || arena.outside_window(b) ||
 		    !arena.movable(b, input_.now_ms, false) || arena.table.ordered(b))
 			continue;
 		if (where == Where::Warm) {

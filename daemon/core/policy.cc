@@ -87,8 +87,12 @@ void Policy::close_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 		state->sessions[slot].life.park(now_ms);
 }
 
-ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot) const
+ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot,
+			uint64_t now_ms) const
 {
+	constexpr auto hot = static_cast<size_t>(Where::Hot),
+		       warm = static_cast<size_t>(Where::Warm),
+		       cold = static_cast<size_t>(Where::Cold);
 	ActiveLoad load;
 
 	for (const auto &[id, arena] : impl_->arenas) {
@@ -96,16 +100,15 @@ ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but
 			continue;
 		for (uint32_t slot = 0; slot < arena->sessions.size(); slot++) {
 			const Session &session = arena->sessions[slot];
-			if (!session.opened || !session.life.active() ||
-			    (id == but_arena && slot == but_slot))
+			if (!session.in_use() || (id == but_arena && slot == but_slot))
 				continue;
 			load.first_used_ms =
 				load.nr ? std::min(load.first_used_ms, session.life.used_ms())
 					: session.life.used_ms();
 			load.nr++;
 			load.bytes += uint64_t{arena->geometry().block_bytes} *
-				      (session.nr[static_cast<size_t>(Where::Hot)] +
-				       session.nr[static_cast<size_t>(Where::Warm)]);
+				      (session.nr[hot] + session.nr[warm] +
+				       (session.waking(now_ms) ? session.nr[cold] : 0));
 			load.reserve_bytes += arena->reserve_bytes();
 		}
 	}
@@ -129,6 +132,14 @@ void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
 {
 	if (ArenaState *state = impl_->find(arena))
 		state->hint(hint, now_ms);
+}
+
+void Policy::fetched_by_request(uint32_t arena, uint32_t slot)
+{
+	ArenaState *state = impl_->find(arena);
+
+	if (state && slot < state->sessions.size())
+		state->sessions[slot].fetched_by_request = true;
 }
 
 void Policy::prefetch(uint32_t arena, uint32_t slot, uint32_t position, uint32_t window_tokens)

@@ -58,7 +58,7 @@ struct TierRoom {
 struct TenantRoom {
 	TierRoom hot, warm;
 	uint64_t cold_used_bytes = 0, cold_limit_bytes = no_quota;
-	uint64_t wanted_bytes = 0;
+	uint64_t wanted_bytes = 0, waking_bytes = 0;
 };
 
 struct PlanInput {
@@ -68,6 +68,7 @@ struct PlanInput {
 	bool drain_warm = false;    /* nothing goes there, and all that is there leaves */
 	bool drain_cold = false;
 	uint64_t wanted_hot_bytes = 0;   /* room that waiting fetches and makes need on top */
+	uint64_t waking_hot_bytes = 0;   /* and wakes, for which nobody in use makes way */
 	uint64_t move_budget_bytes = 0;  /* hot <-> warm traffic allowed in this plan */
 	uint64_t spill_budget_bytes = 0; /* bytes that may be ordered to cold in this plan */
 	std::vector<TenantRoom> tenants; /* by number; empty: no tenant has a quota */
@@ -111,6 +112,9 @@ public:
 	 * ordered back by the next plan(). POSITION is the session's clock.
 	 */
 	void hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms);
+	/* The session that WAKE was said of is fetched by a request, which waits for room by
+	 * itself: the plan only keeps what is there. */
+	void fetched_by_request(uint32_t arena, uint32_t slot);
 
 	/* The next plan() fetches what is cold of a session's tokens P-W..P+W, the nearest first,
 	 * as far as hot has room. */
@@ -122,8 +126,8 @@ public:
 	/* The engine says that it lives. */
 	void touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	/* The active sessions of a tenant, or of all; but for one slot. */
-	[[nodiscard]] ActiveLoad load(const uint32_t *tenant, uint32_t but_arena,
-				      uint32_t but_slot) const;
+	[[nodiscard]] ActiveLoad load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot,
+				      uint64_t now_ms) const;
 	[[nodiscard]] SessionStats session_stats() const;
 
 	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and

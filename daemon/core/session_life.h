@@ -58,7 +58,7 @@ private:
 /* What the sessions that are active now keep from others. */
 struct ActiveLoad {
 	uint32_t nr = 0;
-	uint64_t bytes = 0;         /* in memory */
+	uint64_t bytes = 0;         /* in memory, or being woken */
 	uint64_t reserve_bytes = 0; /* their next blocks */
 	uint64_t first_used_ms = 0; /* the longest silent one's last sign of life */
 };

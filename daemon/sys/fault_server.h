@@ -46,6 +46,7 @@ struct Request {
 	std::vector<Extent> extents;
 	uint64_t deadline_ns = 0; /* CLOCK_MONOTONIC; 0 = none */
 	bool keep = false;        /* Detach: shutdown, the client will meet a new manager */
+	bool waking = false;      /* Fetch: what is in use does not make way for it */
 	std::function<void(const Outcome &)> done; /* may be empty */
 };
 
@@ -72,6 +73,12 @@ struct FaultTimes {
 	Histogram reuse_gap_ns; /* gone from memory to wanted back; short ones are thrash */
 };
 
+/* Room that waiting requests need now. */
+struct WantedRoom {
+	uint64_t bytes = 0;        /* of what is in use */
+	uint64_t waking_bytes = 0; /* of sessions that are being woken */
+};
+
 struct FaultStats {
 	uint64_t nr_faults_missing = 0, nr_faults_wp = 0, nr_faults_minor = 0;
 	uint64_t nr_spilled = 0, spilled_bytes = 0; /* blocks */
@@ -85,8 +92,8 @@ struct FaultStats {
 	uint64_t nr_unknown_format = 0;  /* of these, in a format this version does not have */
 	uint64_t nr_made = 0, nr_dropped = 0;
 	uint64_t nr_no_room = 0;                         /* requests that ended EBUSY */
-	uint64_t wanted_bytes = 0;                       /* room that waiting requests need now */
-	std::vector<uint64_t> wanted_by_tenant;          /* also for want of quota */
+	WantedRoom wanted;                               /* for want of memory */
+	std::vector<WantedRoom> wanted_by_tenant;        /* also for want of quota */
 	uint64_t coming_bytes = 0;                       /* admitted, and not there yet */
 	uint64_t restore_p50_ns = 0, restore_p99_ns = 0; /* event or request to resident, a block */
 	uint64_t store_failed_ns = 0; /* when the store last failed; 0 = never. CLOCK_MONOTONIC */

@@ -60,13 +60,15 @@ bool Room::fits_quota(const ServedArena &served, uint64_t bytes) const
 	return !bytes || limit == UINT64_MAX || used_(&tenant) + bytes <= limit;
 }
 
-/* Another job of the tenant waits, or one of anybody's that only all of memory keeps waiting. */
-bool Room::overtakes(const ServedArena &served) const
+/* Another job of the tenant waits, or one of anybody's that only all of memory keeps waiting; what
+ * is in use goes before what is being woken. */
+bool Room::must_wait(const Request &request, const ServedArena &served) const
 {
 	return std::ranges::any_of(waiting_, [&](const Waiting &waiting) {
 		const ServedArena &other = *waiting.job->served;
-		return other.arena().tenant == served.arena().tenant ||
-		       fits_quota(other, waiting.bytes);
+		return (request.waking || !waiting.job->request.waking) &&
+		       (other.arena().tenant == served.arena().tenant ||
+			fits_quota(other, waiting.bytes));
 	});
 }
 
@@ -81,7 +83,8 @@ void Room::enqueue(JobPtr job)
 
 	if (job->outcome.error) {
 		on_done_(job);
-	} else if (!bytes || (fits(bytes) && fits_quota(served, bytes) && !overtakes(served))) {
+	} else if (!bytes ||
+		   (fits(bytes) && fits_quota(served, bytes) && !must_wait(job->request, served))) {
 		admit(job);
 	} else if (waits && !hopeless && !job->expired(now_ns())) {
 		waiting_.push_back({std::move(job), bytes});
@@ -120,29 +123,37 @@ void Room::admit(JobPtr job)
 
 /*
  * The first that may go in: in order, but who is over his own quota keeps only
- * his own jobs waiting. waiting_.size() when there is none.
+ * his own jobs waiting, and a wake only wakes. waiting_.size() when there is none.
  */
-size_t Room::next_to_admit() const
+size_t Room::next_to_admit()
 {
-	std::vector<uint32_t> over;
+	std::vector<uint32_t> over[2]; /* tenants; the second's wakes alone wait */
+	bool wakes_wait = false;
+	auto is_over = [&](bool waking, uint32_t tenant) {
+		return std::ranges::find(over[waking], tenant) != over[waking].end();
+	};
 
 	for (size_t i = 0; i < waiting_.size(); i++) {
 		Job &job = *waiting_[i].job;
 		const uint32_t tenant = job.served->arena().tenant;
-		if (std::ranges::find(over, tenant) != over.end())
+		const bool waking = job.request.waking;
+		if (is_over(false, tenant) || (waking && (wakes_wait || is_over(true, tenant))))
 			continue;
-		const uint64_t bytes = need(job);
-		if (job.outcome.error)
+		const uint64_t bytes = waiting_[i].bytes = need(job);
+		const bool in_quota = fits_quota(*job.served, bytes);
+		if (job.outcome.error || (in_quota && fits(bytes)))
 			return i;
-		if (!fits_quota(*job.served, bytes))
-			over.push_back(tenant);
+		if (in_quota && !waking)
+			break;
+		if (in_quota)
+			wakes_wait = true;
 		else
-			return fits(bytes) ? i : waiting_.size();
+			over[waking].push_back(tenant);
 	}
 	return waiting_.size();
 }
 
-bool Room::can_admit() const
+bool Room::can_admit()
 {
 	return next_to_admit() < waiting_.size();
 }
@@ -163,15 +174,19 @@ bool Room::try_admit()
 
 void Room::count_wanted(FaultStats &stats) const
 {
-	stats.wanted_bytes = 0;
+	auto add = [](WantedRoom &room, const Waiting &waiting) {
+		(waiting.job->request.waking ? room.waking_bytes : room.bytes) += waiting.bytes;
+	};
+
+	stats.wanted = {};
 	stats.wanted_by_tenant.clear();
 	for (const Waiting &waiting : waiting_) {
 		const uint32_t tenant = waiting.job->served->arena().tenant;
 		if (tenant >= stats.wanted_by_tenant.size())
 			stats.wanted_by_tenant.resize(tenant + 1);
-		stats.wanted_by_tenant[tenant] += waiting.bytes;
+		add(stats.wanted_by_tenant[tenant], waiting);
 		if (fits_quota(*waiting.job->served, waiting.bytes))
-			stats.wanted_bytes += waiting.bytes;
+			add(stats.wanted, waiting);
 	}
 }
 

@@ -2,7 +2,8 @@
 /*
  * Requests that bring blocks into memory or drop them. Make and Fetch get room
  * for their full set or wait, in order, until their deadline; Prefetch gives up
- * instead. What was admitted holds a reservation until it is there.
+ * instead. What was admitted holds a reservation until it is there. A session
+ * that is being woken keeps nobody waiting but others that are.
  */
 #pragma once
 
@@ -30,7 +31,7 @@ public:
 	 * soon. */
 	bool pump();
 	/* Room came free after pump() looked. */
-	[[nodiscard]] bool can_admit() const;
+	[[nodiscard]] bool can_admit();
 	/* Bytes of all arenas that may be in memory; 0 = no limit. Any thread. */
 	void set_limit(uint64_t bytes) { limit_bytes_ = bytes; }
 	/* Ends the jobs of the arena (nullptr: all). */
@@ -53,8 +54,8 @@ private:
 	[[nodiscard]] bool fits_quota(const ServedArena &served, uint64_t bytes) const;
 	void admit(JobPtr job);
 	void begin_make(ServedArena &served, uint32_t block);
-	[[nodiscard]] bool overtakes(const ServedArena &served) const;
-	[[nodiscard]] size_t next_to_admit() const;
+	[[nodiscard]] bool must_wait(const Request &request, const ServedArena &served) const;
+	[[nodiscard]] size_t next_to_admit();
 	bool try_admit();
 	Step advance_forget(Job &job, uint64_t *budget);
 	void expire(uint64_t now);
@@ -77,7 +78,7 @@ private:
 
 	struct Waiting {
 		JobPtr job;
-		uint64_t bytes;
+		uint64_t bytes; /* when it was last looked at */
 	};
 	std::deque<Waiting> waiting_;
 	std::list<JobPtr> active_;

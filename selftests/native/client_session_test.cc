@@ -130,7 +130,7 @@ TEST_F(SessionTest, Complaint17OfTwoWakesThatDoNotFitOneWaitsWithNothing)
 {
 	constexpr uint32_t nr = 3, whole = nr_heads * nr, leased = 2;
 	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0", "SESSION__MAX_WAKE_PERMIL=1000",
-				       "SESSION__IDLE_MS=600000"}));
+				       "SESSION__IDLE_MS=60000"}));
 	for (uint32_t slot = 0; slot < 3; slot++)
 		ASSERT_NO_FATAL_FAILURE(fill(slot, nr));
 	ASSERT_NO_FATAL_FAILURE(fill(3));
@@ -143,8 +143,9 @@ TEST_F(SessionTest, Complaint17OfTwoWakesThatDoNotFitOneWaitsWithNothing)
 	ASSERT_EQ(cxl_kv_lease(arena_, ranges.data(), ranges.size(), timeout_ms, nullptr), 0);
 	ASSERT_EQ(cxl_kv_session_park(arena_, leased), 0);
 
-	auto wake = [this](uint32_t slot) {
-		return cxl_kv_session_wake(arena_, slot, 3000, nullptr);
+	uint32_t retry_ms[2] = {};
+	auto wake = [this, &retry_ms](uint32_t slot) {
+		return cxl_kv_session_wake(arena_, slot, 3000, &retry_ms[slot]);
 	};
 	std::future<int> first = std::async(std::launch::async, wake, 0),
 			 second = std::async(std::launch::async, wake, 1);
@@ -158,6 +159,8 @@ TEST_F(SessionTest, Complaint17OfTwoWakesThatDoNotFitOneWaitsWithNothing)
 	const uint32_t woken = rc == 0 ? 0 : 1, other = 1 - woken;
 	EXPECT_EQ(std::max(rc, other_rc), 0);
 	EXPECT_EQ(std::min(rc, other_rc), -EBUSY);
+	EXPECT_GT(retry_ms[other], 0u);
+	EXPECT_EQ(retry_ms[woken], 0u);
 	EXPECT_EQ(count(woken, 1u << CXL_KV_RESIDENT), whole);
 	EXPECT_EQ(count(other, 1u << CXL_KV_COLD), whole);
 	ASSERT_EQ(cxl_kv_unlease(arena_, ranges.data(), ranges.size()), 0);
@@ -168,7 +171,7 @@ TEST_F(SessionTest, Complaint17OfTwoWakesThatDoNotFitOneWaitsWithNothing)
 /* 17: a wake beside active sessions that need all memory is told so at once. */
 TEST_F(SessionTest, Complaint17WakeBesideActiveSessionsThatNeedAllIsToldWhenToAskAgain)
 {
-	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0", "SESSION__IDLE_MS=600000"}));
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0", "SESSION__IDLE_MS=60000"}));
 	for (uint32_t slot = 0; slot < 3; slot++)
 		ASSERT_NO_FATAL_FAILURE(fill(slot, 5)); /* 40 of 64 blocks */
 	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
@@ -179,6 +182,29 @@ TEST_F(SessionTest, Complaint17WakeBesideActiveSessionsThatNeedAllIsToldWhenToAs
 	ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
 	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
 	EXPECT_EQ(count(1, 1u << CXL_KV_RESIDENT), 40u);
+}
+
+/* 17: nor does it keep from who is active what he can have meanwhile. */
+TEST_F(SessionTest, Complaint17ActiveSessionMakesBlocksWhileAWakeWaitsForRoom)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0", "SESSION__IDLE_MS=60000"}));
+	ASSERT_NO_FATAL_FAILURE(fill(0));
+	ASSERT_NO_FATAL_FAILURE(fill(1, 5));
+	auto leased = all_of(1, 5), more = all_of(2, 1);
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
+	ASSERT_EQ(cxl_kv_lease(arena_, leased.data(), leased.size(), timeout_ms, nullptr), 0);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 1), 0);
+	ASSERT_EQ(cxl_kv_session_open(arena_, 2, nullptr), 0);
+	auto waits = std::async(std::launch::async, [this] {
+		return cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr);
+	});
+	/* It is active when it has its turn; room for it there is not. */
+	ASSERT_TRUE(eventually([] { return number_at(status(), "/sessions/active") == 2; }));
+	EXPECT_EQ(cxl_kv_make(arena_, more.data(), more.size(), 1000), 0);
+	ASSERT_EQ(waits.wait_for(0s), std::future_status::timeout);
+	ASSERT_EQ(cxl_kv_session_close(arena_, 2), 0);
+	ASSERT_EQ(cxl_kv_unlease(arena_, leased.data(), leased.size()), 0);
+	EXPECT_EQ(waits.get(), 0);
 }
 
 /* 17: who waits behind others waits no longer than he said. */
@@ -228,7 +254,7 @@ TEST_F(SessionTest, SilentSessionIsDroppedAndSaysSo)
 
 TEST_F(SessionTest, TouchMakesASessionActive)
 {
-	ASSERT_NO_FATAL_FAILURE(start({"SESSION__IDLE_MS=600000"}));
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__IDLE_MS=60000"}));
 	EXPECT_EQ(cxl_kv_session_touch(arena_, 0), -ENOENT);
 	EXPECT_EQ(cxl_kv_session_touch(arena_, wide_geometry.nr_slots), -EINVAL);
 	ASSERT_NO_FATAL_FAILURE(fill(0, 1));

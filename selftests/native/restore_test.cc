@@ -255,7 +255,7 @@ TEST_F(Restore, NoRoomIsBusyAtTheDeadlineAndLeavesNothingHalfDone)
 	EXPECT_EQ(call(Kind::Make, 20, 5, 50).error, EBUSY);
 	EXPECT_EQ(client->state(20), CXL_KV_EMPTY);
 	EXPECT_EQ(call(Kind::Make, 20, 40).error, EBUSY); /* can never fit: at once */
-	EXPECT_EQ(server->stats().wanted_bytes, 0u);
+	EXPECT_EQ(server->stats().wanted.bytes, 0u);
 	EXPECT_EQ(client->nr_wrong(0, 1), 0u); /* a fault does not wait for room */
 }
 
@@ -269,14 +269,14 @@ TEST_F(Restore, WaitingRequestsGetRoomInOrder)
 
 	auto big = post(Kind::Fetch, 0, 8);
 	auto small = post(Kind::Make, 30, 1);
-	ASSERT_TRUE(eventually([&] { return server->stats().wanted_bytes == 9 * bytes; }));
+	ASSERT_TRUE(eventually([&] { return server->stats().wanted.bytes == 9 * bytes; }));
 	EXPECT_EQ(asked, 2);
 	ASSERT_EQ(call(Kind::Spill, 16, 4).nr_done, 4u);
 	/* Now there is room for the small one, and for another that comes now; but not yet for the
 	 * first. */
 	auto late = post(Kind::Make, 31, 1);
 	ASSERT_TRUE(eventually(
-		[&] { return server->stats().wanted_bytes == 10 * bytes || late->done; }));
+		[&] { return server->stats().wanted.bytes == 10 * bytes || late->done; }));
 	EXPECT_FALSE(big->done || small->done || late->done);
 	ASSERT_EQ(call(Kind::Spill, 20, 4).nr_done, 4u);
 	ASSERT_TRUE(eventually([&] { return big->done.load(); }));
@@ -314,7 +314,7 @@ TEST_F(Restore, StopEndsWaitingRequests)
 	begin({.server = {.hot_limit_bytes = 4 * bytes}});
 	make(0, 4, 1);
 	auto waits = post(Kind::Make, 4, 4);
-	ASSERT_TRUE(eventually([&] { return server->stats().wanted_bytes == 4 * bytes; }));
+	ASSERT_TRUE(eventually([&] { return server->stats().wanted.bytes == 4 * bytes; }));
 	server.reset();
 	EXPECT_TRUE(waits->done);
 	EXPECT_EQ(waits->outcome.error, ECANCELED);

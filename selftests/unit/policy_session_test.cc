@@ -243,3 +243,48 @@ TEST_F(PolicyTest, PrefetchAroundAPositionTakesTheNearestThatFit)
 		  std::set<uint32_t>({15, 31, 47, 63}))
 		<< "four fit, so the block at the position of each head";
 }
+
+/* The daemon's requests that wait for room, and the plan makes it. */
+TEST_F(PolicyTest, ForAWakeNobodyInUseMakesWayNorWhoIsBeingWoken)
+{
+	start();
+	for (uint32_t slot = 0; slot < 3; slot++)
+		make_slot(slot);
+	policy->open_session(1, 0, now_ms);
+	hint(CXL_KV_HINT_WAKE, 1);
+	hint(CXL_KV_HINT_PARK, 2);
+	now_ms += 1000;
+	PlanInput input = hot_of(192, 200, 199, 198);
+	input.waking_hot_bytes = 128 * block_bytes;
+	auto spilled = blocks(plan(input), Action::Spill);
+	EXPECT_EQ(spilled.size(), 64u);
+	for (uint32_t b : spilled)
+		EXPECT_EQ(b / 64, 2u);
+	input.wanted_hot_bytes = 136 * block_bytes; /* of who is active: now the others too */
+	EXPECT_GE(blocks(plan(input), Action::Spill).size(), 64u);
+}
+
+TEST_F(PolicyTest, ARequestFetchesASessionAndThePlanDoesNot)
+{
+	start();
+	make_slot(0);
+	moved(0, 64, Where::Cold);
+	now_ms += 1000;
+	hint(CXL_KV_HINT_WAKE, 0);
+	policy->fetched_by_request(1, 0);
+	EXPECT_TRUE(plan(hot_of(0, 100, 98, 90)).empty());
+	hint(CXL_KV_HINT_WAKE, 0);
+	EXPECT_EQ(blocks(plan(hot_of(0, 100, 98, 90)), Action::Prefetch).size(), 64u);
+}
+
+TEST_F(PolicyTest, LoadCountsWhatAWakeBringsBack)
+{
+	start();
+	make_slot(0);
+	moved(0, 32, Where::Cold);
+	hint(CXL_KV_HINT_WAKE, 0);
+	EXPECT_EQ(policy->load(nullptr, 1, 1, now_ms).bytes, 64u * block_bytes);
+	EXPECT_EQ(policy->load(nullptr, 1, 0, now_ms).nr, 0u);
+	EXPECT_EQ(policy->load(nullptr, 1, 1, now_ms + 3'600'000).bytes, 32u * block_bytes)
+		<< "it never came";
+}
