@@ -75,6 +75,8 @@ void Control::op_drain(const Peer &peer, const json &in, Answer answer, Files &)
 	auto on = in.find("on");
 	if ((tier != "warm" && tier != "cold") || on == in.end() || !on->is_boolean())
 		return answer.fail(EINVAL, "drain needs tier, warm or cold, and on");
+	if (tier == "warm" && !parts_.has_warm)
+		return answer.fail(ENODEV, "there is no warm tier: [warm] has no node");
 	parts_.policy.drain(tier == "warm" ? Where::Warm : Where::Cold, on->get<bool>());
 	answer.ok();
 }

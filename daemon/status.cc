@@ -64,6 +64,7 @@ json show(const Sampler &sampler)
 			{{"events", cpu.events[CXL_KV_BPF_MODULE] + cpu.events[CXL_KV_BPF_PMU]},
 			 {"lost", cpu.lost}});
 	return {{"source", sampler.source()},
+		{"wanted", sampler.wanted()},
 		{"not_used", why},
 		{"module_events", sum.events[CXL_KV_BPF_MODULE]},
 		{"pmu_events", sum.events[CXL_KV_BPF_PMU]},

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -38,27 +40,47 @@ Error failed(const std::string &path)
 	return error(EIO, path + ": " + strerror(errno));
 }
 
-/* Where events go. */
+/* Where events go: a file that is ours alone meanwhile, as two recordings would write over each
+ * other. */
 class Sink {
 public:
+	explicit Sink(std::string path) : path_(std::move(path)) {}
 	virtual ~Sink() = default;
-	virtual Result<> open() = 0;
+	/* The file is empty then. */
+	virtual Result<> open()
+	{
+		lock_ = Fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+		if (!lock_)
+			return failed(path_);
+		if (flock(lock_.get(), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+			return error(EIO, path_ + ": another cxl-kv record is writing it");
+		std::ofstream file(path_, std::ios::trunc);
+		return file ? ok() : failed(path_);
+	}
 	virtual Result<> take(const json &event) = 0;
 	virtual Result<> close() = 0;
 	[[nodiscard]] virtual uint64_t bytes() const = 0;
 	[[nodiscard]] virtual std::string summary() const = 0;
 
 	uint64_t nr = 0; /* requests, steps */
+
+protected:
+	const std::string path_;
+
+private:
+	Fd lock_;
 };
 
 /* Each line is written at once: whatever ends us, the file is good up to there. */
 class RequestSink : public Sink {
 public:
-	explicit RequestSink(std::string path) : path_(std::move(path)) {}
+	using Sink::Sink;
 
 	Result<> open() override
 	{
-		file_.open(path_, std::ios::trunc);
+		if (auto opened = Sink::open(); !opened)
+			return opened;
+		file_.open(path_);
 		return file_ ? ok() : failed(path_);
 	}
 	Result<> take(const json &event) override
@@ -120,7 +142,6 @@ private:
 		return ok();
 	}
 
-	std::string path_;
 	std::ofstream file_;
 	uint64_t bytes_ = 0;
 	std::vector<Line> lines_;
@@ -129,13 +150,8 @@ private:
 /* The format has a step of all heads in different places: it is written at the end. */
 class AttSink : public Sink {
 public:
-	explicit AttSink(std::string path) : path_(std::move(path)) {}
+	using Sink::Sink;
 
-	Result<> open() override
-	{
-		std::ofstream file(path_, std::ios::trunc);
-		return file ? ok() : failed(path_);
-	}
 	Result<> take(const json &event) override
 	{
 		if (!writer_)
@@ -183,7 +199,6 @@ private:
 		return error(ESRCH, "the arena is gone again");
 	}
 
-	std::string path_;
 	std::optional<sim::AttWriter> writer_;
 };
 

@@ -117,8 +117,8 @@ void examine_seccomp(const Host &host, const std::string &whose, uint64_t pid, F
 void examine_bpf(const json &status, Findings &out)
 {
 	std::string why = text_at(status, "/sampling/not_used/bpf");
-	/* No failure: off, or auto without the module. The reason then names the setting. */
-	if (why.find("sampling.source") != std::string::npos)
+	/* No failure: off, or auto without the module. */
+	if (!why.empty() && !status.value(json::json_pointer("/sampling/wanted"), true))
 		out.push_back({Finding::Note, "BPF", "page accesses are not sampled: " + why,
 			       "nothing, where the engine gives hints; else [sampling] source = "
 			       "\"auto\", load the module and restart cxl-kvd"});

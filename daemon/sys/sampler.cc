@@ -65,6 +65,7 @@ std::unique_ptr<Sampler> Sampler::none(std::string reason)
 {
 	std::unique_ptr<Sampler> self(new Sampler);
 
+	self->wanted_ = false;
 	self->why_.emplace_back("bpf", std::move(reason));
 	return self;
 }

@@ -54,6 +54,8 @@ public:
 		return why_;
 	}
 	[[nodiscard]] bool loaded() const { return programs_ != nullptr; }
+	/* Samples were to be had: where nothing is loaded, that is a failure. */
+	[[nodiscard]] bool wanted() const { return wanted_; }
 	/* Sum over the CPUs. */
 	[[nodiscard]] cxl_kv_bpf_totals totals() const;
 	/* One entry a CPU, for the sampler that is blind on some of them. */
@@ -78,6 +80,7 @@ private:
 	std::unique_ptr<ring_buffer, FreeRing> ring_;
 	std::vector<bpf_link *> pmu_links_;
 	std::string source_ = "none";
+	bool wanted_ = true;
 	std::vector<std::pair<std::string, std::string>> why_;
 	/* Of the drain() that runs. */
 	const std::function<void(const cxl_kv_bpf_touch &)> *use_ = nullptr;

@@ -93,6 +93,9 @@ show_summary() {
 	" lost blocks \(.restore.lost), conversations recomputed \($tiered[0].recomputed)",
 	"tokens/s \($plain[0].tokens_per_s | round) in plain memory, \($tiered[0].tokens_per_s | round) tiered",
 	"checksum failures \(.store.checksum_failures)"' "$disk/status.json"
+	if grep -q 'QEMU TCG' /proc/cpuinfo; then
+		echo "This machine is emulated: compare its times with each other, not with those of a real one."
+	fi
 }
 
 verdict() {

@@ -161,6 +161,12 @@ TEST_F(OperateTest, SettingsChangeAllOrNone)
 	EXPECT_NE(said_.find("* mover.max_MBps"), std::string::npos) << said_;
 }
 
+TEST_F(OperateTest, ATierThatIsNotThereIsNotDrained)
+{
+	EXPECT_EQ(run(cmd_drain, {"drain", "warm"}), kExitFailure);
+	EXPECT_NE(said_.find("no warm tier"), std::string::npos) << said_;
+}
+
 /* Whoever may connect is no operator yet. */
 TEST_F(OperateTest, OthersAreRefused)
 {

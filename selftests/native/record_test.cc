@@ -12,9 +12,11 @@
 #include "sim/trace_file.h"
 
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -308,6 +310,18 @@ TEST_F(RecordTest, WhereTheDaemonRefusesAnOlderRecordingStays)
 	setenv("CXL_KV_SOCKET", "/nowhere", 1);
 	EXPECT_EQ(exit_status(start_command({path})), 3);
 	setenv("CXL_KV_SOCKET", daemon_->socket().c_str(), 1);
+	auto text = sim::read_trace_file(path);
+	ASSERT_TRUE(text);
+	EXPECT_EQ(*text, "0 1 2 3\n");
+}
+
+TEST_F(RecordTest, TwoRecordingsDoNotShareAFile)
+{
+	const std::string path = file("shared.jsonl");
+	std::ofstream(path) << "0 1 2 3\n";
+	Fd other(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+	ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+	EXPECT_EQ(exit_status(start_command({path})), 1);
 	auto text = sim::read_trace_file(path);
 	ASSERT_TRUE(text);
 	EXPECT_EQ(*text, "0 1 2 3\n");

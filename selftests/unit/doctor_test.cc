@@ -278,6 +278,7 @@ TEST_F(Doctor, DaemonAndItsClients)
 	unsampled["sampling"]["not_used"]["bpf"] = "Operation not permitted";
 	expect_in(daemon(unsampled, list), Finding::Warn, "BPF", "not sampled: Operation");
 	unsampled["sampling"]["not_used"]["bpf"] = "sampling.source is off";
+	unsampled["sampling"]["wanted"] = false;
 	expect_in(daemon(unsampled, list), Finding::Note, "BPF", "not sampled: sampling.source");
 	put("/proc/88/status", "Seccomp:\t2");
 	expect_in(daemon(status(), list), Finding::Note, "seccomp", "e? (pid 88)");
