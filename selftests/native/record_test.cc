@@ -321,7 +321,7 @@ TEST_F(RecordTest, TwoRecordingsDoNotShareAFile)
 	std::ofstream(path) << "0 1 2 3\n";
 	Fd other(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 	ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
-	EXPECT_EQ(exit_status(start_command({path})), 1);
+	EXPECT_EQ(exit_status(start_command({"-t", "1", path})), 1);
 	auto text = sim::read_trace_file(path);
 	ASSERT_TRUE(text);
 	EXPECT_EQ(*text, "0 1 2 3\n");
