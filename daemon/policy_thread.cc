@@ -252,11 +252,25 @@ void PolicyThread::tick()
 		expire_leases(now);
 		for (const auto &entry : arenas_.all())
 			policy_.set_tenant(entry->arena->options.number, entry->arena->tenant);
+		ask_cpusets(now);
 		if (options_.enabled || draining_warm_ || draining_cold_)
 			orders = policy_.plan(plan_input(now));
 	}
 	for (const Order &order : orders)
 		give(order);
+}
+
+/* They change when an operator changes them: a look a second is enough. */
+void PolicyThread::ask_cpusets(uint64_t now)
+{
+	constexpr uint64_t every_ms = 1000;
+
+	if (now < cpusets_asked_ms_ + every_ms)
+		return;
+	cpusets_asked_ms_ = now;
+	for (const auto &entry : arenas_.all())
+		policy_.set_warm_allowed(entry->arena->options.number,
+					 mover_.may_demote(*entry->arena));
 }
 
 void PolicyThread::drain_hints(uint64_t now)

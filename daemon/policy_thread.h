@@ -103,6 +103,7 @@ private:
 	void hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now_ms);
 	[[nodiscard]] uint32_t admission_locked(const Arena &arena, uint32_t slot, uint64_t bytes,
 						uint64_t now_ms) const;
+	void ask_cpusets(uint64_t now_ms);
 	void drain_hints(uint64_t now_ms);
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
@@ -138,7 +139,7 @@ private:
 	std::function<void(const Extent &)> on_moved_;
 	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
 	std::atomic<bool> draining_warm_{false}, draining_cold_{false};
-	uint64_t leases_aged_ms_ = 0;
+	uint64_t leases_aged_ms_ = 0, cpusets_asked_ms_ = 0;
 	std::atomic<uint64_t> nr_expired_leases_{0};
 };
 

@@ -166,6 +166,7 @@ public:
 	}
 
 	uint32_t tenant = 0;
+	bool warm_allowed = true;
 	BlockTable table;
 	std::vector<Session> sessions;
 

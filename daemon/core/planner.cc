@@ -301,7 +301,7 @@ bool Planner::demote(ArenaState &arena, uint32_t block)
 {
 	const uint64_t bytes = arena.geometry().block_bytes;
 	TenantLeft &tenant = tenant_left(arena);
-	if (warm_left_ < bytes || tenant.warm < bytes || move_left_ < bytes)
+	if (!arena.warm_allowed || warm_left_ < bytes || tenant.warm < bytes || move_left_ < bytes)
 		return false;
 	warm_left_ -= bytes;
 	tenant.warm -= bytes;

@@ -56,6 +56,12 @@ void Policy::set_tenant(uint32_t arena, uint32_t tenant)
 		state->tenant = tenant;
 }
 
+void Policy::set_warm_allowed(uint32_t arena, bool allowed)
+{
+	if (ArenaState *state = impl_->find(arena))
+		state->warm_allowed = allowed;
+}
+
 void Policy::open_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
 	ArenaState *state = impl_->find(arena);

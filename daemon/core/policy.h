@@ -105,6 +105,8 @@ public:
 	void remove_arena(uint32_t arena);
 	/* Whose quotas it counts against; an arena is tenant 0's until then. */
 	void set_tenant(uint32_t arena, uint32_t tenant);
+	/* Its blocks may lie in warm; until said otherwise, they may. */
+	void set_warm_allowed(uint32_t arena, bool allowed);
 
 	/*
 	 * One hint, already validated against the geometry by the caller.

@@ -2,6 +2,7 @@
 #include "sys/mover.h"
 
 #include "base/log.h"
+#include "sys/cpuset.h"
 
 #include <algorithm>
 #include <chrono>
@@ -31,6 +32,14 @@ bool is_full(int node, uint64_t bytes)
 	long long free = 0, size = numa_node_size64(node, &free);
 
 	return size > 0 && free < size / 64 + static_cast<long long>(bytes);
+}
+
+uint64_t bytes_of(const std::vector<MoveOrder> &orders)
+{
+	uint64_t bytes = 0;
+	for (const MoveOrder &order : orders)
+		bytes += uint64_t{order.extent.nr} * order.arena->geometry.block_bytes;
+	return bytes;
 }
 
 size_t page_bytes()
@@ -108,6 +117,11 @@ void Mover::run()
 	queue_.clear();
 }
 
+bool Mover::may_demote(const Arena &arena) const
+{
+	return cpuset_allows(arena.options.pid, options_.warm_nodes);
+}
+
 int Mover::target(bool up, uint64_t bytes) const
 {
 	if (options_.target)
@@ -143,11 +157,13 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	const size_t pages_per_block = block_bytes / page_bytes();
 
 	wait_for_budget();
+	const int node = target(up, bytes_of(orders));
+	const bool allowed = cpuset_allows(arena.options.pid, {node});
 	for (const MoveOrder &order : orders) {
 		for (uint32_t block = order.extent.first;
 		     block < order.extent.first + order.extent.nr; block++) {
 			counters.attempted += pages_per_block;
-			if (arena.leased(block) || !arena.try_busy(block)) {
+			if (!allowed || arena.leased(block) || !arena.try_busy(block)) {
 				counters.skipped += pages_per_block;
 				continue;
 			}
@@ -163,7 +179,7 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 		return;
 	charge(uint64_t{block_bytes} * batch.blocks.size());
 	const uint64_t begin = now_ns(), before = counters.bytes;
-	move_batch(batch, target(up, uint64_t{block_bytes} * batch.blocks.size()), counters);
+	move_batch(batch, node, counters);
 	if (up)
 		promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
 	if (up && options_.on_promoted)

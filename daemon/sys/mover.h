@@ -33,7 +33,8 @@ struct MoverOptions {
 	std::function<void(uint64_t bytes, uint64_t ns)> on_promoted = {};
 };
 
-/* Pages. attempted = moved + failed + skipped, always. */
+/* Pages. Skipped are those of blocks that are in use, and of a client whose cpuset forbids the
+ * node. attempted = moved + failed + skipped, always. */
 struct MoveCounters {
 	std::atomic<uint64_t> attempted{0}, moved{0}, failed{0}, skipped{0}, bytes{0};
 };
@@ -61,6 +62,8 @@ public:
 	{
 		return !options_.hot_nodes.empty() && !options_.warm_nodes.empty();
 	}
+	/* The client's cpuset lets its memory lie on a warm node. Any thread. */
+	[[nodiscard]] bool may_demote(const Arena &arena) const;
 	/* In place of the options' max_bytes_per_s. Any thread. */
 	void set_limit(uint64_t max_bytes_per_s) { max_bytes_per_s_ = max_bytes_per_s; }
 	/* Stops taking orders while set; for tests and for reading numa_maps in peace. */

@@ -24,6 +24,19 @@ TEST_F(PolicyTest, WithWarmHotDemotesAndWarmSpills)
 	EXPECT_EQ(orders[0].action, Action::Spill) << "room first";
 }
 
+TEST_F(PolicyTest, WhoMayNotHaveMemoryInWarmSpills)
+{
+	start();
+	make_slot(0);
+	now_ms += 1000;
+	PlanInput in = hot_of(64, 64, 60, 40);
+	in.warm = {0, 80 * block_bytes, 60 * block_bytes, 50 * block_bytes};
+	policy->set_warm_allowed(1, false);
+	auto orders = plan(in);
+	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
+	EXPECT_EQ(blocks(orders, Action::Spill).size(), 24u);
+}
+
 TEST_F(PolicyTest, ADrainedWarmTierEmptiesIntoTheRoomOfHotAndTheRestIntoCold)
 {
 	start();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -15,6 +16,9 @@
 #include <numa.h>
 #include <numaif.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 
 namespace cxlkv::test {
@@ -44,8 +48,13 @@ protected:
 			  0);
 		auto arena = client_->arena(1, 1);
 		ASSERT_TRUE(arena) << arena.error().what;
-		arena_ = *arena;
-		for (uint32_t block = 0; block < nr_blocks; block++) {
+		start(*arena, bytes_per_s);
+	}
+
+	void start(std::shared_ptr<Arena> arena, uint64_t bytes_per_s = 1ull << 40)
+	{
+		arena_ = std::move(arena);
+		for (uint32_t block = 0; block < arena_->geometry.nr_blocks(); block++) {
 			arena_->publish(block, CXL_KV_RESIDENT);
 			arena_->set_where(block, Where::Hot);
 		}
@@ -69,7 +78,7 @@ protected:
 	 * it. */
 	void serve_events()
 	{
-		const int fd = client_->own_files().uffd.get();
+		const int fd = arena_->uffd();
 		uffd_msg event;
 		while (!stop_events_) {
 			pollfd ready{fd, POLLIN, 0};
@@ -163,6 +172,109 @@ private:
 	std::atomic<bool> stop_{false};
 	uint64_t wrong_ = 0;
 	std::thread thread_;
+};
+
+/* A process of its own that writes all blocks of an arena and reads them back, again and again. */
+class OtherClient {
+public:
+	explicit OtherClient(uint32_t nr_blocks)
+	{
+		int pair[2];
+		EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+		socket_ = Fd(pair[0]);
+		pid = fork();
+		if (!pid) {
+			socket_.reset();
+			run(nr_blocks, pair[1]);
+		}
+		::close(pair[1]);
+	}
+	~OtherClient()
+	{
+		if (ended_)
+			return;
+		kill(pid, SIGKILL);
+		waitpid(pid, nullptr, 0);
+	}
+
+	Result<std::shared_ptr<Arena>> arena(uint32_t nr_blocks)
+	{
+		auto received = ArenaClient::receive(socket_.get());
+		if (!received)
+			return received.error();
+		return Arena::create(small_geometry(nr_blocks), std::move(received->first),
+				     {.number = 1,
+				      .key = 1,
+				      .pid = pid,
+				      .client_base = received->second,
+				      .ring_entries = ArenaClient::ring_entries,
+				      .name = "other"});
+	}
+	/* Its last round is over. Its exit status: 0 when no word was ever wrong. */
+	int finish()
+	{
+		int status = -1;
+		socket_.reset();
+		waitpid(pid, &status, 0);
+		ended_ = true;
+		return status;
+	}
+
+	pid_t pid;
+
+private:
+	[[noreturn]] static void run(uint32_t nr_blocks, int socket)
+	{
+		auto made = ArenaClient::create(small_geometry(nr_blocks));
+		if (!made)
+			_exit(2);
+		ArenaClient &client = **made;
+		uint64_t nr_wrong = 0;
+		if (uffd::zeropage(client.own_files().uffd.get(),
+				   reinterpret_cast<uint64_t>(client.base()),
+				   client.geometry.bytes()) ||
+		    !client.send(socket))
+			_exit(3);
+		pollfd hangup{socket, 0, 0};
+		for (uint32_t round = 1; poll(&hangup, 1, 0) == 0; round++) {
+			for (uint32_t block = 0; block < nr_blocks; block++)
+				client.fill(block, round);
+			for (uint32_t block = 0; block < nr_blocks; block++)
+				nr_wrong += client.nr_wrong(block, round);
+		}
+		_exit(nr_wrong ? 1 : 0);
+	}
+
+	Fd socket_;
+	bool ended_ = false;
+};
+
+/* This process and its children may have memory on these nodes only, while it lives. */
+class Cpuset {
+public:
+	explicit Cpuset(const char *nodes)
+	{
+		std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpuset";
+		std::getline(std::ifstream("/proc/self/cgroup"), home_);
+		home_ = "/sys/fs/cgroup" + home_.substr(home_.find("::") + 2);
+		mkdir(path, 0755);
+		std::ofstream(std::string(path) + "/cpuset.mems") << nodes << std::flush;
+	}
+	~Cpuset()
+	{
+		std::ofstream(home_ + "/cgroup.procs") << getpid() << std::flush;
+		EXPECT_EQ(rmdir(path), 0);
+	}
+	static bool take(pid_t pid)
+	{
+		std::ofstream procs(std::string(path) + "/cgroup.procs");
+		procs << pid << std::flush;
+		return procs.good();
+	}
+
+private:
+	static constexpr const char *path = "/sys/fs/cgroup/kv-mover";
+	std::string home_;
 };
 
 } // namespace
@@ -302,6 +414,72 @@ TEST_F(MoverTest, the_limit_holds_within_five_percent)
 	uint64_t bytes = mover_->demote.bytes + mover_->promote.bytes;
 	/* The last pass is paid for by the next one, which never comes. */
 	EXPECT_LE(static_cast<double>(bytes - (4 << 20)) / seconds, rate * 1.05);
+}
+
+TEST_F(MoverTest, a_client_that_is_killed_in_mid_batch_harms_nobody)
+{
+	OtherClient client(256);
+	auto arena = client.arena(256);
+	ASSERT_TRUE(arena) << arena.error().what;
+	start(*arena);
+	std::thread killer([&] {
+		while (mover_->demote.moved < 2000)
+			std::this_thread::yield();
+		kill(client.pid, SIGKILL);
+	});
+	for (int round = 0; round < 4; round++) {
+		move_all(false);
+		move_all(true);
+	}
+	killer.join();
+	EXPECT_TRUE(WIFSIGNALED(client.finish()));
+	expect_identity(mover_->demote);
+	expect_identity(mover_->promote);
+}
+
+TEST_F(MoverTest, memory_of_a_stopped_client_moves_and_is_whole_when_it_goes_on)
+{
+	OtherClient client(64);
+	auto arena = client.arena(64);
+	ASSERT_TRUE(arena) << arena.error().what;
+	ASSERT_EQ(kill(client.pid, SIGSTOP), 0);
+	ASSERT_EQ(waitpid(client.pid, nullptr, WUNTRACED), client.pid);
+	start(*arena);
+	move_all(false);
+	EXPECT_EQ(mover_->demote.moved.load(), 64u * 16);
+	move_all(true);
+	EXPECT_EQ(mover_->promote.moved.load(), 64u * 16);
+	ASSERT_EQ(kill(client.pid, SIGCONT), 0);
+	EXPECT_EQ(client.finish(), 0) << "a word was wrong";
+}
+
+TEST_F(MoverTest, a_node_that_the_clients_cpuset_forbids_is_left_alone)
+{
+	OtherClient client(32);
+	Cpuset hot_only("0");
+	auto arena = client.arena(32);
+	ASSERT_TRUE(arena) << arena.error().what;
+	start(*arena);
+	EXPECT_TRUE(mover_->may_demote(*arena_));
+	ASSERT_TRUE(Cpuset::take(client.pid));
+	EXPECT_FALSE(mover_->may_demote(*arena_));
+	move_all(false);
+	EXPECT_EQ(mover_->demote.skipped.load(), 512u);
+	EXPECT_EQ(mover_->demote.moved.load(), 0u);
+	EXPECT_EQ(arena_->where(0), Where::Hot);
+	expect_identity(mover_->demote);
+	EXPECT_EQ(client.finish(), 0);
+}
+
+TEST_F(MoverTest, a_node_that_our_own_cpuset_forbids_fails_and_is_counted)
+{
+	make(32);
+	Cpuset hot_only("0");
+	ASSERT_TRUE(Cpuset::take(getpid()));
+	move_all(false);
+	EXPECT_EQ(mover_->demote.moved.load(), 0u);
+	EXPECT_EQ(mover_->demote.failed + mover_->demote.skipped, 512u);
+	expect_identity(mover_->demote);
 }
 
 TEST_F(MoverTest, a_node_that_is_removed_in_mid_run_loses_nothing)
