@@ -79,15 +79,20 @@ Rate measure(uint64_t bytes, const std::function<void()> &work)
 	exit(1);
 }
 
-/* One pass of fio over the store's file, past its superblocks. */
-Rate fio(const std::string &path, const char *rw)
+/*
+ * One pass of fio over the store's file, past its superblocks: registered buffers
+ * and file, as the store's. The store's buffers are huge pages; fio has such only
+ * where its malloc is told to.
+ */
+Rate fio(const std::string &path, const char *rw, bool huge_pages)
 {
 	std::string command = fmt::format(
-		"fio --name=x --filename={} --offset=64M --rw={} --bs={} --iodepth={} --size={} "
+		"{} fio --name=x --filename={} --offset=64M --rw={} --bs={} --iodepth={} --size={} "
 		"--ioengine=io_uring "
 		"--direct=1 --fixedbufs=1 --registerfiles=1 --scramble_buffers=0 "
 		"--output-format=json 2>/dev/null",
-		path, rw, kExtentBytes, kDepth, kBytes);
+		huge_pages ? "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" : "", path, rw, kExtentBytes,
+		kDepth, kBytes);
 	FILE *pipe = popen(command.c_str(), "r");
 	std::string text;
 	char part[4096];
@@ -343,8 +348,9 @@ void copy_out_of_an_arena(const Memory &memory, std::byte *buffers)
 struct Comparison {
 	const char *what = "";
 	std::vector<double> ours_MBps, fio_MBps, speed, ours_cpu, allowed_cpu, cpu;
+	std::vector<double> huge_speed, huge_cpu; /* beside fio in huge pages */
 
-	void add(const Rate &ours, const Rate &theirs, const Rate &extra)
+	void add(const Rate &ours, const Rate &theirs, const Rate &huge, const Rate &extra)
 	{
 		double allowed = theirs.cpu_s_per_GiB + extra.cpu_s_per_GiB;
 		ours_MBps.push_back(ours.MBps);
@@ -353,6 +359,8 @@ struct Comparison {
 		ours_cpu.push_back(ours.cpu_s_per_GiB);
 		allowed_cpu.push_back(allowed);
 		cpu.push_back(ours.cpu_s_per_GiB / allowed);
+		huge_speed.push_back(ours.MBps / huge.MBps);
+		huge_cpu.push_back(ours.cpu_s_per_GiB / (huge.cpu_s_per_GiB + extra.cpu_s_per_GiB));
 	}
 	void print() const
 	{
@@ -363,19 +371,23 @@ struct Comparison {
 			   what, median(ours_MBps), median(fio_MBps), median(speed), low, high);
 		fmt::print("{:<6} CPU s/GiB: store {:.3f}   fio+memcpy+crc {:.3f}   ratio {:.2f}\n",
 			   "", median(ours_cpu), median(allowed_cpu), median(cpu));
+		fmt::print("{:<6} beside fio with huge pages: speed {:.3f}, CPU {:.2f}\n", "",
+			   median(huge_speed), median(huge_cpu));
 	}
 };
 
 struct Round {
-	Rate our_write, our_read, fio_write, fio_read;
+	Rate our_write, our_read, fio_write, fio_read, huge_write, huge_read;
 };
 
 Round run_round(const std::string &path, const Memory &memory, bool fio_first)
 {
 	Round round;
 	auto run_fio = [&] {
-		round.fio_write = fio(path, "write");
-		round.fio_read = fio(path, "read");
+		round.fio_write = fio(path, "write", false);
+		round.fio_read = fio(path, "read", false);
+		round.huge_write = fio(path, "write", true);
+		round.huge_read = fio(path, "read", true);
 	};
 
 	if (fio_first)
@@ -430,9 +442,9 @@ int main()
 	}
 	for (int i = 0; i < kRounds; i++) {
 		Round round = run_round(path, memory, i % 2);
-		writes.add(round.our_write, round.fio_write,
+		writes.add(round.our_write, round.fio_write, round.huge_write,
 			   copy_and_checksum(memory, buffers.get(), true));
-		reads.add(round.our_read, round.fio_read,
+		reads.add(round.our_read, round.fio_read, round.huge_read,
 			  copy_and_checksum(memory, buffers.get(), false));
 	}
 	fmt::print("1 MiB extents, depth {}, {} MiB a pass, medians of {} rounds:\n", kDepth,
