@@ -205,23 +205,27 @@ TEST_F(StoreTest, DeviceWithoutRoomIsNoSpace)
 
 TEST_F(StoreTest, FailedWritesHideNothingAfterAKill)
 {
-	/* Many failures in a row, each of which makes the log go on elsewhere, then one that
-	 * succeeds. */
+	/*
+	 * Failures in a row, each of which makes the log go on elsewhere: more than
+	 * recovery would pass over. Then one that succeeds.
+	 */
+	constexpr uint32_t kInARow = 24;
 	ASSERT_TRUE(killed_after([this] {
 		open();
-		for (uint32_t i = 0; i < 20; i++) {
+		for (uint32_t i = 0; i < 4; i++) {
 			io_->fault = [](const IoRequest &r) {
 				bool extent = r.op == IoRequest::Op::Write && r.bytes >= kBytes;
 				return extent ? std::optional(-EIO) : std::nullopt;
 			};
-			driver_->put(1, 0, 8, kBytes, 1);
+			for (uint32_t n = 0; n < kInARow; n++)
+				driver_->put(1, 0, 8, kBytes, 1);
 			io_->fault = nullptr;
 			if (driver_->put(2, i, 1, kBytes, i))
 				_exit(1);
 		}
 	}));
 	open();
-	for (uint32_t i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		EXPECT_EQ(driver_->check(2, i, kBytes, i), 0) << i;
 }
 
