@@ -74,7 +74,7 @@ int cxl_kv_manager_attach(struct cxl_kv_cmd *cmd)
 	return ret;
 }
 
-/* Not under the registry lock: stopping waits for a pass, which may wait for the mmap_lock. */
+/* Not under the registry lock: stopping waits for a pass, which takes as long as its budget. */
 static void stop_sampling(void)
 {
 	struct cxl_kv_arena *arena;
