@@ -14,6 +14,8 @@ DEPS_DEV := python3 libgtest-dev libbenchmark-dev fio clang-format shellcheck ma
 DEPS_DEB := debhelper dpkg-dev fakeroot lintian mmdebstrap
 # The guests. Their kernel is no dependency: selftests/vm/kernel finds or fetches it.
 DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin dmsetup cryptsetup-bin
+# A kernel of their own for the module's tests.
+DEPS_DEBUG_KERNEL := bc bison flex libelf-dev patch
 
 # `make V=1` shows whole command lines.
 Q := $(if $(filter 1,$(V)),,@)
@@ -74,7 +76,7 @@ help: ## this list
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES) ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
-	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_DEB) $(DEPS_VM)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_DEB) $(DEPS_VM) $(DEPS_DEBUG_KERNEL)
 
 deps-demo deps-vm deps-dev deps-deb: deps-%:
 	@selftests/deps $(DEPS_DEMO) $(if $(filter vm dev,$*),$(DEPS_VM)) $(if $(filter dev,$*),$(DEPS_DEV)) \
@@ -244,6 +246,11 @@ check-vm: all kmod $(VMTEST) $(VM_NATIVE) ## tests in guests with two memory tie
 check-kernels: all kmod $(VMTEST) $(VM_NATIVE) ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
 	@selftests/deps -n debootstrap
 	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
+
+.PHONY: check-debug-kernel
+check-debug-kernel: all $(VMTEST) $(VM_NATIVE) ## the module in a kernel with KASAN, lockdep, kmemleak and faults, built for it (hours)
+	@selftests/deps -n $(DEPS_DEBUG_KERNEL)
+	@selftests/run -t 14400 $(wildcard selftests/vm/debug-kernel/parts/*)
 
 check-deb: deps-deb all ## the packages on a clean Debian, in a chroot and in a guest (root; not in check)
 	@selftests/vm/kernel

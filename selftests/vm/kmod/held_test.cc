@@ -128,7 +128,8 @@ int hold(int number_to, int go)
 
 TEST(Held, AddressSpaceStopsNeitherSamplingNorTheManager)
 {
-	ASSERT_EQ(system("modprobe fuse"), 0);
+	if (system("modprobe -q fuse") != 0)
+		GTEST_SKIP() << "this kernel has no FUSE";
 	Server server;
 	int numbers[2], go[2];
 	uint32_t arena = 0;

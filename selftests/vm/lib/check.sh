@@ -20,10 +20,10 @@ check()
 	fi
 }
 
-# Waits until the command succeeds; SECONDS is a limit, not a delay.
+# Waits until the command succeeds; SECONDS is a limit, not a delay, and longer in a guest that is known as slow.
 within()
 {
-	local end=$((SECONDS + $1)); shift
+	local end=$((SECONDS + $1 * ${VM_SLOW:-1})); shift
 
 	until "$@"; do
 		((SECONDS < end)) || return 1

@@ -82,7 +82,7 @@ TEST_F(HotSetTest, that_jumps_is_found_within_three_intervals_without_hints)
 	};
 
 	/* Making the blocks wrote them all: it takes some intervals until that counts as over. */
-	double warm_up = touch(first, std::chrono::seconds(90));
+	double warm_up = touch(first, 90 * interval);
 	ASSERT_EQ(nr_hot(first), kHot);
 
 	const std::set<uint32_t> before = hot_blocks();

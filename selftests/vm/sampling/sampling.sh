@@ -7,7 +7,7 @@
 . selftests/lib/daemon.sh
 
 pins=/sys/fs/bpf/cxl_kv
-export CXL_KV_SAMPLING__INTERVAL_MS=1000 # hot_set_test reads it too
+export CXL_KV_SAMPLING__INTERVAL_MS=$((1000 * ${VM_SLOW:-1})) # hot_set_test reads it too
 
 # Sum of a field over all heads, as bpftool prints it.
 sum_of() { bpftool -j map dump pinned $pins/heads | jq "[.[].formatted.value.$1] | add // 0"; }
