@@ -98,6 +98,7 @@ void Control::op_decide(const Peer &peer, const json &in, Answer answer, Files &
 		return answer.fail(EINVAL, "decide: tokens, prefill_tokens_per_s above 0, "
 					   "return_probability from 0 to 1, margin from 1 to 1e6");
 
+	question.ask_s = static_cast<double>(get_u64_text(in, "wake_ns").value_or(0)) / 1e9;
 	const FaultStats stats = parts_.faults.stats();
 	const uint64_t queued = stats.coming_bytes + stats.wanted.bytes + stats.wanted.waking_bytes;
 	const Bandwidths &known = parts_.bandwidths;

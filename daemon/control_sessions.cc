@@ -224,7 +224,8 @@ bool Control::start_wake(uint64_t id, const Wake &wake)
 	request.arena = wake.entry->arena;
 	request.extents = made_blocks(arena, wake.slot);
 	request.deadline_ns = wake.deadline_ns;
-	submit(std::move(request), [this, id, wake](const Outcome &o) {
+	const uint64_t turn_ns = monotonic_ns() - wake.begin_ns;
+	submit(std::move(request), [this, id, wake, turn_ns](const Outcome &o) {
 		end_wake(id);
 		if (!o.error)
 			wakes_ns.add(monotonic_ns() - wake.begin_ns);
@@ -234,6 +235,9 @@ bool Control::start_wake(uint64_t id, const Wake &wake)
 		if (o.error == EBUSY && wake.deadline_ns && monotonic_ns() >= wake.deadline_ns)
 			refuse_wake(wake, "no room in memory: recompute, or ask again",
 				    retry_after_wakes());
+		else if (wake.answer_later && !o.error)
+			wake.answer.ok({{"waited_ns", std::to_string(turn_ns + o.waited_ns)},
+					{"transfer_ns", std::to_string(o.restored_ns)}});
 		else if (wake.answer_later)
 			wake.answer.outcome(o);
 		start_wakes();

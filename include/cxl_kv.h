@@ -271,7 +271,8 @@ struct cxl_kv_decide_args {
  * @verdict: enum cxl_kv_verdict
  * @reserved: zero
  * @split_tokens: of CXL_KV_SPLIT
- * @fetch_ns: bytes / measured bandwidth + queue; UINT64_MAX = no way is known
+ * @fetch_ns: bytes / measured bandwidth + queue + what wakes of this client took beside;
+ *	UINT64_MAX = no way is known
  * @recompute_ns: tokens / prefill_tokens_per_s
  * @chosen_ns: what the verdict is expected to take
  */

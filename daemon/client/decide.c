@@ -25,7 +25,17 @@ static int add_bytes(struct json_object *request, const struct cxl_kv_decide_arg
 	       kv_json_add(request, "cold_bytes", kv_decimal(args->cold_bytes));
 }
 
-static struct json_object *decide_request(const struct cxl_kv_decide_args *args)
+static uint64_t wake_ns(struct cxl_kv *kv)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&kv->lock);
+	ns = kv->wake_ns;
+	pthread_mutex_unlock(&kv->lock);
+	return ns;
+}
+
+static struct json_object *decide_request(struct cxl_kv *kv, const struct cxl_kv_decide_args *args)
 {
 	struct json_object *request = kv_request("decide");
 	bool latency = args->flags & CXL_KV_DECIDE_LATENCY;
@@ -35,6 +45,7 @@ static struct json_object *decide_request(const struct cxl_kv_decide_args *args)
 		 kv_json_add(request, "prefill_tokens_per_s",
 			     json_object_new_double(args->prefill_tokens_per_s)) ?:
 		 kv_json_add(request, "return_probability", json_object_new_double(probability)) ?:
+		 kv_json_add(request, "wake_ns", kv_decimal(wake_ns(kv))) ?:
 		 kv_json_add(request, "latency", json_object_new_boolean(latency)) ?:
 		 kv_json_add(request, "split", json_object_new_boolean(split));
 
@@ -88,7 +99,7 @@ int cxl_kv_decide(struct cxl_kv_arena *arena, const struct cxl_kv_decide_args *a
 		return rc;
 	if (!(args->flags & CXL_KV_DECIDE_BYTES) && args->slot >= arena->geometry.nr_slots)
 		return -EINVAL;
-	call.request = decide_request(args);
+	call.request = decide_request(arena->kv, args);
 	rc = kv_call(arena->kv, &call, &answer);
 	if (rc)
 		return rc;

@@ -55,6 +55,7 @@ struct cxl_kv {
 	uint32_t connection; /* counts the managers we have had */
 	uint64_t next_id;
 	struct kv_call *calls; /* waiting */
+	uint64_t wake_ns;      /* what a wake takes beside waits and transfer; 0 = none was seen */
 	int userfault_device;  /* /dev/userfaultfd as the manager opened it, or -1 */
 };
 

@@ -18,7 +18,7 @@ double fetch_seconds(const DecideInput &in)
 	double sum = 0;
 	for (const FetchPart &part : in.parts)
 		sum += part.seconds();
-	return sum;
+	return sum > 0 ? in.ask_s + sum : 0;
 }
 
 /*
@@ -27,7 +27,7 @@ double fetch_seconds(const DecideInput &in)
  */
 void try_split(const DecideInput &in, Decision &decision)
 {
-	double wait = 0;
+	double wait = in.ask_s;
 	for (const FetchPart &part : in.parts)
 		if (part.bytes > 0)
 			wait += part.wait_s;

@@ -24,6 +24,7 @@ struct DecideInput {
 	double tokens = 0;
 	double prefill_tokens_per_s = 0; /* of the caller, at this length */
 	std::array<FetchPart, 2> parts;  /* warm, cold; one is fetched after the other */
+	double ask_s = 0;                /* what a fetch costs the caller beside the transfer */
 	double keep_s = 0;               /* what keeping costs now: the write to a lower tier */
 	double return_probability = 1;   /* 1: the session is here and waits */
 	double margin = 3;               /* fetch where it is so many times cheaper */

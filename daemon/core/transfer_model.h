@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What a transfer takes, learnt from transfers: a fixed part and a part by the
- * byte, by least squares over the recent ones. Pure.
+ * byte, by least squares over the recent ones. One that was disturbed, by the
+ * scheduler or by other I/O, says nothing of the next one: none counts for more
+ * than twice what is usual by the median of the last few. Pure.
  */
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace cxlkv {
@@ -17,6 +20,7 @@ public:
 	{
 		if (!(bytes > 0) || !(seconds > 0))
 			return;
+		seconds = std::min(seconds, longest(bytes, seconds));
 		constexpr double keep = 15.0 / 16;
 		/* A large transfer must not drown the small ones. */
 		const double weight = 1 / (bytes * bytes);
@@ -37,6 +41,16 @@ public:
 	}
 
 private:
+	double longest(double bytes, double seconds)
+	{
+		if (nr_ < 2) /* no line is known */
+			return seconds;
+		const double expected = fixed_s() + bytes * slope();
+		ratios_[nr_ % ratios_.size()] = seconds / expected;
+		auto sorted = ratios_;
+		std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
+		return 2 * expected * sorted[sorted.size() / 2];
+	}
 	[[nodiscard]] double slope() const
 	{
 		const double through_zero = xy_ / xx_;
@@ -51,6 +65,7 @@ private:
 
 	double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
 	uint64_t nr_ = 0;
+	std::array<double, 5> ratios_{1, 1, 1, 1, 1};
 };
 
 } // namespace cxlkv

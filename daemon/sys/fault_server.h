@@ -27,6 +27,7 @@ struct Outcome {
 	/* Of a Fetch or Prefetch: bytes that came from the store, and the time from its admission
 	 * until they were there. */
 	uint64_t restored_bytes = 0, restored_ns = 0;
+	uint64_t waited_ns = 0; /* for room, before it */
 };
 
 struct Request {

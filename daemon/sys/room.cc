@@ -233,6 +233,7 @@ bool Room::pump()
 		if (step != Step::Done)
 			return false;
 		job->outcome.restored_ns = now_ns() - job->admitted_ns;
+		job->outcome.waited_ns = job->admitted_ns - job->start_ns;
 		on_done_(job);
 		return true;
 	});

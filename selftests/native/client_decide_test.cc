@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /* cxl_kv_decide() against a real daemon: what it measured decides. */
+#include "cli/control_client.h"
 #include "lib/daemon_fixture.h"
+
+#include <nlohmann/json.hpp>
 
 using namespace cxlkv;
 
@@ -70,6 +73,33 @@ TEST_F(DecideTest, KnowsWhereTheSessionIs)
 	EXPECT_EQ(decide(ask).verdict, CXL_KV_DROP);
 	ask.return_probability = 0.9;
 	EXPECT_EQ(decide(ask).verdict, CXL_KV_FETCH);
+}
+
+/* Of one block nearly all is what the wake costs beside the transfer. */
+TEST_F(DecideTest, LearnsWhatAWakeCosts)
+{
+	const cxl_kv_range range{0, 0, 0, 1};
+	ASSERT_TRUE(eventually([&] { return decide(args()).fetch_ns != UINT64_MAX; }));
+	ASSERT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
+	ASSERT_EQ(cxl_kv_make(arena_, &range, 1, timeout_ms), 0);
+	for (int i = 0; i < 20; i++) {
+		ASSERT_EQ(cxl_kv_session_park(arena_, 0), 0);
+		ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
+	}
+	/* Nothing was transferred: the daemon's own figures are as they were. */
+	cxl_kv_decide_args ask = args();
+	ask.cold_bytes = 4096;
+	nlohmann::json answer;
+	ASSERT_EQ(ask_daemon({{"op", "decide"},
+			      {"cold_bytes", "4096"},
+			      {"tokens", ask.tokens},
+			      {"prefill_tokens_per_s", ask.prefill_tokens_per_s}},
+			     answer),
+		  0);
+	const uint64_t transfer_ns = std::stoull(text_at(answer, "/fetch_ns"));
+	EXPECT_GT(decide(ask).fetch_ns, transfer_ns + 1000) << "no call takes less";
+	ask.cold_bytes = 0;
+	EXPECT_EQ(decide(ask).fetch_ns, 0u);
 }
 
 TEST_F(DecideTest, RefusesNonsense)

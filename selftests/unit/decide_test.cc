@@ -80,6 +80,18 @@ TEST(Decide, QueueCountsAsFetchTime)
 	EXPECT_EQ(decide(in).fetch_s, 0);
 }
 
+TEST(Decide, AskingCostsSomethingWhereThereIsSomethingToFetch)
+{
+	DecideInput in = worked(10, 55);
+	in.margin = 1;
+	EXPECT_EQ(decide(in).verdict, F);
+	in.ask_s = 0.001; /* computing takes 0.2 ms */
+	EXPECT_EQ(decide(in).verdict, R);
+	EXPECT_NEAR(decide(in).fetch_s, 0.001 + 10 * 160000 / 55e9, 1e-9);
+	in.parts = {};
+	EXPECT_EQ(decide(in).fetch_s, 0) << "all of it is hot";
+}
+
 TEST(Decide, PartsOfTwoTiersAddUp)
 {
 	DecideInput in = worked(20000, 7);
@@ -146,6 +158,21 @@ TEST(TransferModel, LearnsFixedPartAndBandwidth)
 	}
 	EXPECT_NEAR(model.fixed_s(), 0.001, 1e-5);
 	EXPECT_NEAR(model.bytes_per_s(), 2e9, 1e7);
+}
+
+TEST(TransferModel, ADisturbedTransferSaysNothingOfTheNext)
+{
+	TransferModel model;
+	auto predicted = [&](double bytes) {
+		return model.fixed_s() + bytes / model.bytes_per_s();
+	};
+	for (int i = 0; i < 200; i++) {
+		const double bytes = i % 2 ? 64e3 : 8e6;
+		const bool disturbed = i % 5 == 3; /* a time slice of somebody else's */
+		model.add(bytes, 1e-4 + bytes / 2e9 + (disturbed ? 0.01 : 0));
+	}
+	EXPECT_NEAR(predicted(64e3), 1e-4 + 64e3 / 2e9, 0.5 * (1e-4 + 64e3 / 2e9));
+	EXPECT_NEAR(predicted(8e6), 1e-4 + 8e6 / 2e9, 0.5 * (1e-4 + 8e6 / 2e9));
 }
 
 TEST(TransferModel, FollowsAChangeAndSurvivesOneSize)
