@@ -74,8 +74,9 @@ becomes linear $drive 0
 check "the drive is back, and so is the cold tier" \
 	plays "$run/trace" '.blocks.wrong == 0 and .blocks.lost == 0 and .no_room == 0 and .blocks.restored > 500'
 
-# Reads fail half-way: a session leaves blocks on the drive first, then the drive goes.
-( sleep 2; becomes error ) &
+# Reads fail half-way: when some of this load has come back from the drive, the drive goes.
+restored=$(build/bin/cxl-kv status -j | jq .restore.restored)
+( within 60 holds ".restore.restored > $restored + 200"; becomes error ) &
 check "the drive goes in the middle of a load: misses are counted, no byte is wrong" \
 	plays <(cat "$run/trace" "$run/trace" "$run/trace") '.blocks.wrong == 0' 100
 wait $!
