@@ -348,9 +348,8 @@ void copy_out_of_an_arena(const Memory &memory, std::byte *buffers)
 struct Comparison {
 	const char *what = "";
 	std::vector<double> ours_MBps, fio_MBps, speed, ours_cpu, allowed_cpu, cpu;
-	std::vector<double> huge_speed, huge_cpu; /* beside fio in huge pages */
 
-	void add(const Rate &ours, const Rate &theirs, const Rate &huge, const Rate &extra)
+	void add(const Rate &ours, const Rate &theirs, const Rate &extra)
 	{
 		double allowed = theirs.cpu_s_per_GiB + extra.cpu_s_per_GiB;
 		ours_MBps.push_back(ours.MBps);
@@ -359,8 +358,6 @@ struct Comparison {
 		ours_cpu.push_back(ours.cpu_s_per_GiB);
 		allowed_cpu.push_back(allowed);
 		cpu.push_back(ours.cpu_s_per_GiB / allowed);
-		huge_speed.push_back(ours.MBps / huge.MBps);
-		huge_cpu.push_back(ours.cpu_s_per_GiB / (huge.cpu_s_per_GiB + extra.cpu_s_per_GiB));
 	}
 	void print() const
 	{
@@ -371,23 +368,19 @@ struct Comparison {
 			   what, median(ours_MBps), median(fio_MBps), median(speed), low, high);
 		fmt::print("{:<6} CPU s/GiB: store {:.3f}   fio+memcpy+crc {:.3f}   ratio {:.2f}\n",
 			   "", median(ours_cpu), median(allowed_cpu), median(cpu));
-		fmt::print("{:<6} beside fio with huge pages: speed {:.3f}, CPU {:.2f}\n", "",
-			   median(huge_speed), median(huge_cpu));
 	}
 };
 
 struct Round {
-	Rate our_write, our_read, fio_write, fio_read, huge_write, huge_read;
+	Rate our_write, our_read, fio_write, fio_read;
 };
 
-Round run_round(const std::string &path, const Memory &memory, bool fio_first)
+Round run_round(const std::string &path, const Memory &memory, bool fio_first, bool huge_pages)
 {
 	Round round;
 	auto run_fio = [&] {
-		round.fio_write = fio(path, "write", false);
-		round.fio_read = fio(path, "read", false);
-		round.huge_write = fio(path, "write", true);
-		round.huge_read = fio(path, "read", true);
+		round.fio_write = fio(path, "write", huge_pages);
+		round.fio_read = fio(path, "read", huge_pages);
 	};
 
 	if (fio_first)
@@ -400,6 +393,31 @@ Round run_round(const std::string &path, const Memory &memory, bool fio_first)
 	if (!fio_first)
 		run_fio();
 	return round;
+}
+
+struct Comparisons {
+	Comparison writes, reads;
+};
+
+Comparisons compare_with_fio(const std::string &path, const Memory &memory, std::byte *buffers,
+			     bool huge_pages)
+{
+	Comparisons out{};
+
+	out.writes.what = "write";
+	out.reads.what = "read";
+	for (int i = 0; i < kRounds; i++) {
+		Round round = run_round(path, memory, i % 2, huge_pages);
+		out.writes.add(round.our_write, round.fio_write,
+			       copy_and_checksum(memory, buffers, true));
+		out.reads.add(round.our_read, round.fio_read,
+			      copy_and_checksum(memory, buffers, false));
+	}
+	fmt::print("1 MiB extents, depth {}, {} MiB a pass, medians of {} rounds, fio {}:\n",
+		   kDepth, kBytes >> 20, kRounds, huge_pages ? "with huge pages" : "as it is");
+	out.writes.print();
+	out.reads.print();
+	return out;
 }
 
 /* Beside the store's speed in the same run. */
@@ -429,33 +447,19 @@ int main()
 	Memory memory;
 	AlignedBuffer buffers = aligned_buffer(size_t{kBuffers} * kExtentBytes);
 	memset(buffers.get(), 1, size_t{kBuffers} * kExtentBytes);
-	Comparison writes{}, reads{};
-
-	writes.what = "write";
-	reads.what = "read";
-
 	/* The first pass over a new file pays for its blocks: all of it is written first. */
 	{
 		auto store = open_store(path);
 		for (uint32_t i = 0; i < 5; i++)
 			store_write(*store, memory, i);
 	}
-	for (int i = 0; i < kRounds; i++) {
-		Round round = run_round(path, memory, i % 2);
-		writes.add(round.our_write, round.fio_write, round.huge_write,
-			   copy_and_checksum(memory, buffers.get(), true));
-		reads.add(round.our_read, round.fio_read, round.huge_read,
-			  copy_and_checksum(memory, buffers.get(), false));
-	}
-	fmt::print("1 MiB extents, depth {}, {} MiB a pass, medians of {} rounds:\n", kDepth,
-		   kBytes >> 20, kRounds);
-	writes.print();
-	reads.print();
+	auto [writes, reads] = compare_with_fio(path, memory, buffers.get(), false);
 	{
 		auto store = open_store(path);
 		store_write(*store, memory, 1);
 		single_blocks(*store, path, memory);
 	}
+	compare_with_fio(path, memory, buffers.get(), true);
 	copy_out_of_an_arena(memory, buffers.get());
 	compare_files(directory + "/blocks", memory, writes, reads);
 	std::filesystem::remove_all(directory);
