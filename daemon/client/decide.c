@@ -13,7 +13,8 @@ static int check(const struct cxl_kv_decide_args *args)
 	/* Written so that NaN fails. */
 	if (args->flags & ~KNOWN_FLAGS || args->reserved || !(args->prefill_tokens_per_s > 0) ||
 	    isinf(args->prefill_tokens_per_s) || !(args->return_probability >= 0) ||
-	    !(args->return_probability <= 1) || (args->margin != 0 && !(args->margin >= 1)))
+	    !(args->return_probability <= 1) || (args->margin != 0 && !(args->margin >= 1)) ||
+	    isinf(args->margin))
 		return -EINVAL;
 	return args->size == sizeof(*args) ? 0 : args->size > sizeof(*args) ? -E2BIG : -EINVAL;
 }

@@ -3,6 +3,7 @@
 #include "cli/control_client.h"
 #include "lib/daemon_fixture.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 using namespace cxlkv;
@@ -114,6 +115,7 @@ TEST_F(DecideTest, RefusesNonsense)
 	EXPECT_EQ(refused([](auto &a) { a.prefill_tokens_per_s = -1; }), -EINVAL);
 	EXPECT_EQ(refused([](auto &a) { a.return_probability = 1.5; }), -EINVAL);
 	EXPECT_EQ(refused([](auto &a) { a.margin = 0.5; }), -EINVAL);
+	EXPECT_EQ(refused([](auto &a) { a.margin = INFINITY; }), -EINVAL);
 	EXPECT_EQ(refused([](auto &a) { a.flags |= 1u << 9; }), -EINVAL);
 	EXPECT_EQ(refused([](auto &a) { a.size = 8; }), -EINVAL);
 	EXPECT_EQ(refused([](auto &a) { a.size = 4096; }), -E2BIG);
