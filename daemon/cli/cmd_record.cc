@@ -49,7 +49,9 @@ public:
 	/* The file is empty then. */
 	virtual Result<> open()
 	{
-		lock_ = Fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+		/* Not blocking: a pipe that nobody reads would hold us with the signals blocked. */
+		lock_ = Fd(
+			::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
 		if (!lock_)
 			return failed(path_);
 		if (flock(lock_.get(), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)

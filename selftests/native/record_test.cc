@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 using namespace cxlkv;
@@ -325,6 +326,19 @@ TEST_F(RecordTest, TwoRecordingsDoNotShareAFile)
 	auto text = sim::read_trace_file(path);
 	ASSERT_TRUE(text);
 	EXPECT_EQ(*text, "0 1 2 3\n");
+}
+
+TEST_F(RecordTest, APipeThatNobodyReadsIsRefused)
+{
+	const std::string path = file("pipe");
+	ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+	const pid_t pid = start_command({path});
+	int status = -1;
+	if (!eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; })) {
+		kill(pid, SIGKILL); /* it blocks the others */
+		waitpid(pid, &status, 0);
+	}
+	EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
 }
 
 TEST_F(RecordTest, AttentionBecomesAnAttFile)
