@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace {
 
@@ -45,6 +47,15 @@ void print_help(FILE *to)
 		    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon.\n");
 }
 
+/* What opens next would take the number of a standard file that the caller closed, and the daemon's
+ * socket get what is printed. Each way round, so that using them stays the error that it was. */
+void keep_standard_files()
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 /* A figure that met a full disk is not "done". */
 int written(int exit)
 {
@@ -80,6 +91,7 @@ int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	keep_standard_files();
 	try {
 		return written(dispatch(argc, argv));
 	} catch (const std::exception &e) { /* out of memory, or a library's surprise */

@@ -107,6 +107,10 @@ while printf x >&3; do sleep 0.2; done 2>/dev/null &
 http "GET /metrics HTTP/1.1" | grep -q '^cxl_kv_up 1$'
 report $? "one that sends its request byte by byte does not keep others waiting"
 exec 3>&-
+# Else the socket is descriptor 1, and the daemon hangs up on the table that it gets.
+build/bin/cxl-kv top -n 2 2>"$disk/closed" >&-
+[ "$?" = 1 ] && grep -q 'the output cannot be written' "$disk/closed"
+report $? "where the output is closed, nothing of it goes to the daemon"
 
 echo "1..$number"
 exit $bad
