@@ -78,37 +78,49 @@ static void disconnect(struct cxl_kv *kv)
 	kv_objects_lost(kv);
 }
 
-/* Returns 0 with a new connection, or -ECANCELED. */
-static int find_manager(struct cxl_kv *kv)
+/*
+ * Returns 0 with a new connection, or -ECANCELED. wait_ms: the pause before it
+ * looks, which grows from try to try.
+ */
+static int find_manager(struct cxl_kv *kv, uint64_t *wait_ms)
 {
-	uint64_t wait_ms = FIRST_RETRY_MS;
-
 	for (;;) {
-		int rc = kv_attach(kv);
+		int rc = 0;
 
-		if (!rc || rc == -ECANCELED)
-			return rc;
-		rc = kv_stream_wait(&kv->stream, -1, 0, kv_now_ns() + wait_ms * KV_NS_PER_MS);
+		if (*wait_ms)
+			rc = kv_stream_wait(&kv->stream, -1, 0,
+					    kv_now_ns() + *wait_ms * KV_NS_PER_MS);
 		if (rc == -ECANCELED)
 			return rc;
-		wait_ms = wait_ms * 2 < LAST_RETRY_MS ? wait_ms * 2 : LAST_RETRY_MS;
+		*wait_ms = *wait_ms ? *wait_ms * 2 : FIRST_RETRY_MS;
+		if (*wait_ms > LAST_RETRY_MS)
+			*wait_ms = LAST_RETRY_MS;
+		rc = kv_attach(kv);
+		if (!rc || rc == -ECANCELED)
+			return rc;
 	}
 }
 
 static void *helper_main(void *data)
 {
 	struct cxl_kv *kv = data;
+	uint64_t wait_ms = 0;
 	int rc = 0;
 
 	pthread_setname_np(pthread_self(), "cxl_kv");
 	while (rc != -ECANCELED) {
+		const uint64_t begin = kv_now_ns();
+
 		rc = serve(kv);
 		disconnect(kv);
 		if (rc == -ECANCELED)
 			break;
 		kv_log(kv, "manager lost (%s), waiting for a new one",
 		       rc == -ENOTCONN ? "it hung up" : strerror(-rc));
-		rc = find_manager(kv);
+		/* One that hangs up at once, again and again, is not asked as often. */
+		if (kv_now_ns() - begin > LAST_RETRY_MS * KV_NS_PER_MS)
+			wait_ms = 0;
+		rc = find_manager(kv, &wait_ms);
 		if (!rc)
 			kv_log(kv, "manager found");
 	}

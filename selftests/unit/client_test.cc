@@ -186,6 +186,24 @@ TEST_F(ClientTest, GarbageInMidConnectionMeansAnotherConnection)
 	EXPECT_TRUE(eventually([&] { return nr_hellos == 3 && cxl_kv_connected(kv_); }));
 }
 
+TEST_F(ClientTest, AManagerThatHangsUpOnEachRequestIsNotAskedWithoutAPause)
+{
+	std::atomic<int> nr_hellos{0};
+	FakeManager manager(socket_.path(), [&](Request &request) {
+		if (request.body["op"] != "hello")
+			return Reply{.text = "", .hang_up = true, .file = Fd{}};
+		nr_hellos++;
+		return FakeManager::agree(request);
+	});
+	ASSERT_EQ(open(), 0);
+	cxl_kv_health health = {};
+	health.size = sizeof(health);
+	for (auto end = std::chrono::steady_clock::now() + 500ms;
+	     std::chrono::steady_clock::now() < end;)
+		EXPECT_EQ(cxl_kv_get_health(kv_, &health, 100), -ENOTCONN);
+	EXPECT_LT(nr_hellos, 20);
+}
+
 TEST_F(ClientTest, CloseDoesNotWaitForALostManager)
 {
 	auto manager = std::make_unique<FakeManager>(socket_.path(), FakeManager::agree);
