@@ -32,7 +32,7 @@ INSTALL_DAEMON := \
 	systemd/cxl-kv.modprobe.conf:$(DOCDIR)/modprobe.conf.example:644 \
 	systemd/cxl-kvd.toml:$(DOCDIR)/cxl-kvd.toml.example:644 \
 	README.md:$(DOCDIR)/README.md:644 \
-	$(foreach file,$(wildcard docs/*.md docs/grafana/*.json),$(file):$(DOCDIR)/$(file):644) \
+	$(foreach file,$(wildcard docs/*.md docs/grafana/*.json docs/images/*.svg),$(file):$(DOCDIR)/$(file):644) \
 	LICENSE:$(DOCDIR)/LICENSE:644
 INSTALL_LIB := $(LIBCXLKV):$(LIBDIR)/libcxl_kv.so.0:644
 INSTALL_DEV := \
@@ -88,7 +88,7 @@ install: $(INSTALL_BUILT) $(B)/gen/cxl-kvd.service $(B)/gen/cxl_kv.pc ## install
 uninstall: ## remove what install put there; PURGE=1 also configuration, spilled data, users
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup stop
 	@rm -f $(foreach file,$(INSTALL_ALL),$(DESTDIR)$(call part,2,$(file))) $(DESTDIR)$(LIBDIR)/libcxl_kv.so
-	@for dir in $(addprefix $(DESTDIR)$(DOCDIR),/examples /docs/grafana /docs /); do \
+	@for dir in $(addprefix $(DESTDIR)$(DOCDIR),/examples /docs/grafana /docs/images /docs /); do \
 		[ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
 	@if cmp -s systemd/cxl-kvd.toml $(DESTDIR)$(CONFIG); then rm $(DESTDIR)$(CONFIG); fi
 	@[ -z "$(PURGE)" ] || rm -rf $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv
