@@ -31,7 +31,7 @@ void Control::op_pin(const Peer &peer, const json &in, Answer answer, Files &)
 	auto number = get_u32(in, "arena");
 	auto entry = number ? parts_.arenas.find(*number) : nullptr;
 	if (!entry)
-		return answer.fail(ENOENT, "no such arena");
+		return answer.fail(ENOENT, "no such arena; `cxl-kv list` shows them");
 
 	const Geometry &geometry = entry->arena->geometry;
 	const uint32_t nr_heads = geometry.nr_heads();

@@ -24,20 +24,22 @@ volatile sig_atomic_t interrupted = 0;
 
 struct ReportOptions {
 	double seconds = 10, interval_s = 0.5;
-	uint64_t arena = 0; /* 0 = the first */
+	uint64_t arena = 0; /* 0 = the first of an engine */
 	std::string output;
 	bool as_json = false;
 };
 
-/* The arena asked for, or the first; null where there is none. */
+/* The arena asked for, or the first of an engine. */
 Result<json> find_arena(ControlClient &client, uint64_t number)
 {
+	auto status = client.call({{"op", "status"}});
+	if (!status)
+		return status.error();
 	auto list = client.call({{"op", "list"}});
 	if (!list)
 		return list.error();
-	for (const json &arena : (*list)["arenas"])
-		if (!number || number_at(arena, "/arena") == number)
-			return arena;
+	if (json arena = pick_arena(*list, number, *status); !arena.is_null())
+		return arena;
 	return error(ENODATA,
 		     number ? fmt::format("there is no arena {}; `cxl-kv list` shows them", number)
 			    : std::string("no arena: no engine is connected"));
@@ -93,7 +95,8 @@ int cmd_report(int argc, char **argv)
 	args.number('t', "time", "SECONDS", options.seconds, {0.1, 86400}, "how long (10)");
 	args.number('d', "delay", "SECONDS", options.interval_s, {0.05, 3600},
 		    "from one sample to the next (0.5)");
-	args.number('a', "arena", "N", options.arena, {1, 4294967295.0}, "its number (the first)");
+	args.number('a', "arena", "N", options.arena, {1, 4294967295.0},
+		    "its number (the first of an engine)");
 	args.check(
 		'm', "map", "WHAT",
 		[&](const std::string &what) -> std::string {

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct TopOptions {
 	double interval_s = 1;
 	uint64_t nr_frames = 0; /* 0 = until told to stop; where no terminal is, 1 */
-	uint64_t arena = 0;     /* its number; 0 = the first */
+	uint64_t arena = 0;     /* its number; 0 = the first of an engine */
 };
 
 /* Asks for samples on one connection; comes back by itself when the daemon does. */
@@ -56,9 +56,9 @@ private:
 		auto list = client_->call({{"op", "list"}});
 		if (!list)
 			return list.error();
-		for (const auto &entry : (*list)["arenas"])
-			if (sample.arena.is_null() || number_at(entry, "/arena") == arena)
-				sample.arena = entry;
+		sample.arena = pick_arena(*list, arena, sample.status);
+		if (sample.arena.is_null()) /* gone; another instead */
+			sample.arena = pick_arena(*list, 0, sample.status);
 		if (sample.arena.is_null())
 			return sample;
 		/* The arena may be gone by now; the next sample knows. */
@@ -74,7 +74,7 @@ private:
 	std::optional<ControlClient> client_;
 };
 
-/* The next arena's number after the one shown; 0 (the first) after the last. */
+/* The next arena's number after the one shown; the first's after the last. */
 uint64_t next_arena(uint64_t shown)
 {
 	auto client = ControlClient::connect();
@@ -83,19 +83,31 @@ uint64_t next_arena(uint64_t shown)
 	auto list = client->call({{"op", "list"}});
 	if (!list)
 		return shown;
-	uint64_t next = 0;
+	uint64_t next = 0, first = 0;
 	for (const auto &entry : (*list)["arenas"]) {
 		uint64_t number = number_at(entry, "/arena");
 		if (number > shown && (!next || number < next))
 			next = number;
+		if (!first || number < first)
+			first = number;
 	}
-	return next;
+	return next ? next : first;
+}
+
+/* The first sample; an arena that goes away later is replaced by another. */
+Result<TopSample> begin(Sampler &sampler, uint64_t arena)
+{
+	auto sample = sampler.sample(arena);
+	if (sample && arena && number_at(sample->arena, "/arena") != arena)
+		return error(ENODATA,
+			     fmt::format("there is no arena {}; `cxl-kv list` shows them", arena));
+	return sample;
 }
 
 int run_plain(const TopOptions &options)
 {
 	Sampler sampler;
-	auto before = sampler.sample(options.arena);
+	auto before = begin(sampler, options.arena);
 	if (!before)
 		return complain(before.error());
 	for (uint64_t frame = 0; frame < std::max<uint64_t>(options.nr_frames, 1); frame++) {
@@ -114,7 +126,7 @@ int run_plain(const TopOptions &options)
 int run_terminal(TopOptions options)
 {
 	Sampler sampler;
-	auto before = sampler.sample(options.arena);
+	auto before = begin(sampler, options.arena);
 	if (!before)
 		return complain(before.error()); /* while the terminal is still the shell's */
 
@@ -164,7 +176,7 @@ int cmd_top(int argc, char **argv)
 		    "time between frames (1)");
 	args.number('n', "frames", "N", options.nr_frames, {1, 1e9}, "stop after so many frames");
 	args.number('a', "arena", "N", options.arena, {1, 4294967295.0},
-		    "the arena of the map (the first)");
+		    "the arena of the map (the first of an engine)");
 	if (auto exit = args.parse(argc, argv))
 		return *exit;
 	return Terminal::usable() ? run_terminal(options) : run_plain(options);

@@ -198,4 +198,22 @@ std::string text_at(const json &json, const char *pointer)
 	return value && value->is_string() ? value->get<std::string>() : "";
 }
 
+json pick_arena(const json &list, uint64_t number, const json &status)
+{
+	const uint64_t daemon = number_at(status, "/pid");
+	json picked;
+
+	if (!list.contains("arenas") || !list["arenas"].is_array())
+		return picked;
+	for (const json &arena : list["arenas"]) {
+		const bool wanted = number ? number_at(arena, "/arena") == number
+					   : number_at(arena, "/pid") != daemon;
+		if (wanted)
+			return arena;
+		if (!number && picked.is_null())
+			picked = arena;
+	}
+	return picked;
+}
+
 } // namespace cxlkv

@@ -45,4 +45,11 @@ uint64_t number_at(const nlohmann::json &json, const char *pointer);
 double real_at(const nlohmann::json &json, const char *pointer);
 std::string text_at(const nlohmann::json &json, const char *pointer);
 
+/*
+ * The arena of that number in an answer to "list"; of 0, the first of an engine, else the
+ * daemon's own, which keeps objects and has one layer and head. Null where there is none.
+ */
+nlohmann::json pick_arena(const nlohmann::json &list, uint64_t number,
+			  const nlohmann::json &status);
+
 } // namespace cxlkv

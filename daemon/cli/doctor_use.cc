@@ -6,7 +6,6 @@
 #include "cli/units.h"
 #include "core/decide.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -84,18 +83,17 @@ void examine_use(const json &status, const json &list, const Rates &rates, Findi
 			       "in more than ten minutes no block had to leave the hot tier",
 			       "nothing is gained here yet: serve longer contexts or more "
 			       "sessions, or give the memory to something else"});
-	if (!list.contains("arenas") || !list["arenas"].is_array() || list["arenas"].empty())
-		return;
 	/* One of a fleet's engines speaks for all. The daemon's own arena keeps objects, whose
 	 * elements nobody knows. */
-	uint64_t daemon = number_at(status, "/pid");
-	auto engine = std::ranges::find_if(list["arenas"], [&](const json &arena) {
-		return number_at(arena, "/pid") != daemon;
-	});
-	if (engine == list["arenas"].end())
-		return;
-	examine_element(*engine, out);
-	examine_fetch(*engine, rates, out);
+	json engine = pick_arena(list, 0, status);
+	if (!engine.is_null() && number_at(engine, "/pid") != number_at(status, "/pid")) {
+		examine_element(engine, out);
+		examine_fetch(engine, rates, out);
+	} else if (rates.prefill_tokens_per_s > 0) {
+		out.push_back({Finding::Note, "fetch",
+			       "no engine is connected whose KV could be compared",
+			       "run this again while one is"});
+	}
 }
 
 } // namespace cxlkv

@@ -40,6 +40,11 @@ struct Fields {
 	{
 		return text_at(object, pointer);
 	}
+	[[nodiscard]] bool flag(const char *pointer) const
+	{
+		const json::json_pointer at(pointer);
+		return object.contains(at) && object.at(at) == true;
+	}
 };
 
 std::string head_lines(const Fields &f)
@@ -49,7 +54,7 @@ std::string head_lines(const Fields &f)
 		f.number("/pid"), human_duration(f.number("/uptime_s")), f.text("/mode"),
 		f.text("/preset"), f.number("/arenas"), f.number("/arenas") == 1 ? "" : "s");
 	if (f.number("/arenas"))
-		out += fmt::format("sessions: {} prefill, {} decode, {} not known yet\n",
+		out += fmt::format("phases: {} prefill, {} decode, {} not known yet\n",
 				   f.number("/phases/prefill"), f.number("/phases/decode"),
 				   f.number("/phases/unknown"));
 	std::string source = f.text("/sampling/source");
@@ -60,6 +65,12 @@ std::string head_lines(const Fields &f)
 			if (why.is_string())
 				out += "  " + wrap("not " + name + ": " + why.get<std::string>(),
 						   kWidth - 6, 6);
+	if (f.flag("/health/frozen"))
+		out += "frozen: daemon.enabled is false, nothing moves or leaves by itself\n";
+	if (f.flag("/draining/warm"))
+		out += "draining: warm, until `cxl-kv drain --undo warm`\n";
+	if (f.flag("/draining/cold"))
+		out += "draining: cold, until `cxl-kv drain --undo cold`\n";
 	return out;
 }
 

@@ -172,12 +172,11 @@ Result<> StoreFile::lock()
 		pid_t pid = lock_holder(st);
 		bool alive = pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 		if (alive || std::chrono::steady_clock::now() > deadline)
-			return error(
-				EBUSY,
-				fmt::format("{}: in use by {}; two daemons cannot share a store",
-					    path_,
-					    pid > 0 ? fmt::format("process {}", pid)
-						    : std::string("another process")));
+			return error(EBUSY, fmt::format("{}: in use by {}; only one process at a "
+							"time may have a store open",
+							path_,
+							pid > 0 ? fmt::format("process {}", pid)
+								: std::string("another process")));
 		std::this_thread::sleep_for(std::chrono::milliseconds(5));
 	}
 	return ok();

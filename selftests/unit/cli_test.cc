@@ -261,11 +261,42 @@ TEST(Status, FitsOneScreenAndSaysWhatMatters)
 		EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+TEST(Status, WhatAnOperatorSwitchedOffIsSaid)
+{
+	json status = example_status();
+	EXPECT_EQ(status_text(status).find("draining"), std::string::npos);
+	status["draining"] = {{"warm", false}, {"cold", true}};
+	status["health"] = {{"frozen", true}};
+	std::string text = status_text(status);
+
+	EXPECT_NE(text.find("draining: cold, until `cxl-kv drain --undo cold`"), std::string::npos)
+		<< text;
+	EXPECT_EQ(text.find("draining: warm"), std::string::npos) << text;
+	EXPECT_NE(text.find("daemon.enabled is false"), std::string::npos) << text;
+}
+
+TEST(Arenas, AnEnginesComesBeforeTheDaemonsOwn)
+{
+	const json status = {{"pid", 77}};
+	const json list = json::parse(R"({"arenas":[{"arena":2,"pid":77},{"arena":3,"pid":88},
+		{"arena":5,"pid":99}]})");
+
+	EXPECT_EQ(pick_arena(list, 0, status)["arena"], 3);
+	EXPECT_EQ(pick_arena(list, 2, status)["arena"], 2);
+	EXPECT_EQ(pick_arena(list, 5, status)["arena"], 5);
+	EXPECT_TRUE(pick_arena(list, 4, status).is_null());
+	EXPECT_EQ(
+		pick_arena(json::parse(R"({"arenas":[{"arena":2,"pid":77}]})"), 0, status)["arena"],
+		2);
+	for (const char *odd : {"null", "[]", R"({"arenas":{}})", R"({"arenas":[]})"})
+		EXPECT_TRUE(pick_arena(json::parse(odd), 0, status).is_null()) << odd;
+}
+
 TEST(Status, AnswerOfAnotherShapeIsNoCrash)
 {
-	for (const char *odd :
-	     {"{}", R"({"tiers":5})", R"({"tiers":{"hot":[]}})",
-	      R"({"tiers":{"hot":{"bytes":"x"}}})", R"({"warnings":[1]})", R"({"spill":[1,2]})"})
+	for (const char *odd : {"{}", R"({"tiers":5})", R"({"tiers":{"hot":[]}})",
+				R"({"tiers":{"hot":{"bytes":"x"}}})", R"({"warnings":[1]})",
+				R"({"spill":[1,2]})", R"({"draining":[1],"health":7})"})
 		EXPECT_FALSE(status_text(json::parse(odd)).empty()) << odd;
 }
 

@@ -333,6 +333,7 @@ TEST_F(Doctor, WhenTieringCannotHelp)
 	expect_in(use(status(), list), Finding::Note, "use", "2 bytes an element");
 	list["arenas"][0]["pid"] = 77; /* the daemon's own, of objects */
 	EXPECT_TRUE(use(status(), list).empty());
+	expect_in(use(status(), list, {5e9, 5000}), Finding::Note, "fetch", "no engine");
 	list["arenas"][0]["pid"] = 88;
 
 	/* Llama-70B's KV, 327,680 bytes a token: 65.5 us from a drive of 5 GB/s. */
