@@ -32,6 +32,8 @@ agree() {
 }
 
 own_daemon_needs && own_daemon_begin || exit 1
+# Kernel allocations on the node would keep it from being removed.
+echo online_movable >/sys/devices/system/memory/auto_online_blocks
 insmod "build/kmod/$(uname -r)/cxl_kv.ko" base="$KV_NODE1_BASE" size="$KV_NODE1_SIZE" node=1 || exit 1
 start_daemon HOT__LIMIT=1MB WARM__LIMIT=1MB COLD__PATH=/dev/nvme0n1 || exit 1
 build/bin/kv-engine run --memory arena --conversations 8 --context 512 --rounds 6 --reply 32 >"$disk/engine.log" 2>&1 &
