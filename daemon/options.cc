@@ -107,6 +107,9 @@ private:
 	Result<> table(const std::string &name, const toml::node &node, const std::string &file);
 	Result<> set(const std::string &table, const std::string &name, const toml::node &node,
 		     const std::string &where);
+	/* named: the table as the person wrote it. */
+	Result<> set_key(const std::string &table, const std::string &named,
+			 const std::string &name, const toml::node &node, const std::string &where);
 	Result<> tenants(const toml::node &node, const std::string &file);
 	Result<> set_tenant(const std::string &tenant, const std::string &name,
 			    const toml::node &node, const std::string &where);
@@ -126,10 +129,16 @@ private:
 Result<> Loader::set(const std::string &table, const std::string &name, const toml::node &node,
 		     const std::string &where)
 {
-	std::string known;
-
 	if (table.starts_with(kTenant) && table != "tenant.default")
 		return set_tenant(table.substr(strlen(kTenant)), name, node, where);
+	return set_key(table, table, name, node, where);
+}
+
+Result<> Loader::set_key(const std::string &table, const std::string &named,
+			 const std::string &name, const toml::node &node, const std::string &where)
+{
+	std::string known;
+
 	for (const OptionKey &key : keys_) {
 		if (key.table != table)
 			continue;
@@ -139,18 +148,18 @@ Result<> Loader::set(const std::string &table, const std::string &name, const to
 		if (!key.set(options, node))
 			return error(EINVAL,
 				     fmt::format("{}: {}.{} = {} is not allowed; it takes {}",
-						 where, table, name, shown(node), key.allowed));
+						 where, named, name, shown(node), key.allowed));
 		origins_[key.full_name()] = {{nr_sources_, node.source().begin.line}, where};
 		return ok();
 	}
 	if (!known.empty())
 		return error(EINVAL, fmt::format("{}: unknown key {}.{}; [{}] has: {}", where,
-						 table, name, table, known));
+						 named, name, named, known));
 	for (const OptionKey &key : keys_)
 		if (known.find(key.table) == std::string::npos)
 			known += (known.empty() ? "" : ", ") + key.table;
 	return error(EINVAL,
-		     fmt::format("{}: unknown table [{}]; there are: {}", where, table, known));
+		     fmt::format("{}: unknown table [{}]; there are: {}", where, named, known));
 }
 
 /* Any tenant's keys are those of the default one. */
@@ -170,7 +179,7 @@ Result<> Loader::set_tenant(const std::string &tenant, const std::string &name,
 	if (at == options.tenants.end())
 		at = options.tenants.insert(at, Tenant{tenant, {}, {}});
 	std::swap(options.default_tenant, *at);
-	auto done = set("tenant.default", name, node, where);
+	auto done = set_key("tenant.default", kTenant + tenant, name, node, where);
 	std::swap(options.default_tenant, *at);
 	return done;
 }

@@ -63,6 +63,7 @@ policy.alpha|inf|a number
 policy.preset|"papers"|one of adaptive
 policy.promote_score|{ at = 1 }|a number from 0 to 1
 policy.max_extent_bytes|2097153|a whole number from 4096
+tenant.x.hot|"nope"|bytes such as "64GiB", or "none"
 END
 
 broken 2 hot.limt "[hot] has: limit, nodes" <<<'[hot]
