@@ -62,9 +62,18 @@ public:
 	       uint64_t nr_calls)
 	    : files_(files), totals_(totals), process_(process), random_(seed), nr_calls_(nr_calls)
 	{
-		/* Arguments may end at the end of what is mapped. */
-		page_ = static_cast<uint8_t *>(mmap(nullptr, 2 * 4096, PROT_READ | PROT_WRITE,
-						    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+		/*
+		 * Arguments may end at the end of what is mapped. And half of a pointer that
+		 * is spoilt lies in 4 GiB where nothing else is: the kernel writes where it
+		 * is told to, into our own heap just as well.
+		 */
+		static std::atomic<uintptr_t> nr_pages{0};
+		void *alone = reinterpret_cast<void *>((0x2000 + nr_pages++) << 32);
+		page_ = static_cast<uint8_t *>(
+			mmap(alone, 2 * 4096, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+		if (page_ != alone)
+			abort();
 		mprotect(page_ + 4096, 4096, PROT_NONE);
 		for (int i = 0; i < 3; i++)
 			parts_.push_back(std::make_unique<ArenaParts>());
