@@ -242,6 +242,7 @@ std::array<uint32_t, 3> PolicyThread::phases(const ArenaEntry &entry) const
 void PolicyThread::tick()
 {
 	const uint64_t now = now_ms();
+	const auto warm_allowed = ask_cpusets(now);
 	std::vector<Order> orders;
 	{
 		std::lock_guard lock(policy_mutex_);
@@ -252,7 +253,8 @@ void PolicyThread::tick()
 		expire_leases(now);
 		for (const auto &entry : arenas_.all())
 			policy_.set_tenant(entry->arena->options.number, entry->arena->tenant);
-		ask_cpusets(now);
+		for (auto [arena, allowed] : warm_allowed)
+			policy_.set_warm_allowed(arena, allowed);
 		if (options_.enabled || draining_warm_ || draining_cold_)
 			orders = policy_.plan(plan_input(now));
 	}
@@ -260,17 +262,22 @@ void PolicyThread::tick()
 		give(order);
 }
 
-/* They change when an operator changes them: a look a second is enough. */
-void PolicyThread::ask_cpusets(uint64_t now)
+/*
+ * Arenas, and whether they may have blocks in warm. An operator changes that, now
+ * and then: a look a second is enough, and one without a lock, as it reads files.
+ */
+std::vector<std::pair<uint32_t, bool>> PolicyThread::ask_cpusets(uint64_t now)
 {
 	constexpr uint64_t every_ms = 1000;
+	std::vector<std::pair<uint32_t, bool>> answers;
 
-	if (now < cpusets_asked_ms_ + every_ms)
-		return;
+	if (!mover_.usable() || now < cpusets_asked_ms_ + every_ms)
+		return answers;
 	cpusets_asked_ms_ = now;
 	for (const auto &entry : arenas_.all())
-		policy_.set_warm_allowed(entry->arena->options.number,
-					 mover_.may_demote(*entry->arena));
+		answers.emplace_back(entry->arena->options.number,
+				     mover_.may_demote(*entry->arena));
+	return answers;
 }
 
 void PolicyThread::drain_hints(uint64_t now)

@@ -103,7 +103,7 @@ private:
 	void hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now_ms);
 	[[nodiscard]] uint32_t admission_locked(const Arena &arena, uint32_t slot, uint64_t bytes,
 						uint64_t now_ms) const;
-	void ask_cpusets(uint64_t now_ms);
+	[[nodiscard]] std::vector<std::pair<uint32_t, bool>> ask_cpusets(uint64_t now_ms);
 	void drain_hints(uint64_t now_ms);
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);

@@ -34,14 +34,6 @@ bool is_full(int node, uint64_t bytes)
 	return size > 0 && free < size / 64 + static_cast<long long>(bytes);
 }
 
-uint64_t bytes_of(const std::vector<MoveOrder> &orders)
-{
-	uint64_t bytes = 0;
-	for (const MoveOrder &order : orders)
-		bytes += uint64_t{order.extent.nr} * order.arena->geometry.block_bytes;
-	return bytes;
-}
-
 size_t page_bytes()
 {
 	static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -157,13 +149,11 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	const size_t pages_per_block = block_bytes / page_bytes();
 
 	wait_for_budget();
-	const int node = target(up, bytes_of(orders));
-	const bool allowed = cpuset_allows(arena.options.pid, {node});
 	for (const MoveOrder &order : orders) {
 		for (uint32_t block = order.extent.first;
 		     block < order.extent.first + order.extent.nr; block++) {
 			counters.attempted += pages_per_block;
-			if (!allowed || arena.leased(block) || !arena.try_busy(block)) {
+			if (arena.leased(block) || !arena.try_busy(block)) {
 				counters.skipped += pages_per_block;
 				continue;
 			}
@@ -177,13 +167,19 @@ void Mover::execute(std::vector<MoveOrder> &orders)
 	}
 	if (batch.blocks.empty())
 		return;
-	charge(uint64_t{block_bytes} * batch.blocks.size());
-	const uint64_t begin = now_ns(), before = counters.bytes;
-	move_batch(batch, node, counters);
-	if (up)
-		promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
-	if (up && options_.on_promoted)
-		options_.on_promoted(counters.bytes - before, now_ns() - begin);
+	const uint64_t bytes = uint64_t{block_bytes} * batch.blocks.size();
+	const int node = target(up, bytes);
+	if (cpuset_allows(arena.options.pid, {node})) {
+		charge(bytes);
+		const uint64_t begin = now_ns(), before = counters.bytes;
+		move_batch(batch, node, counters);
+		if (up)
+			promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
+		if (up && options_.on_promoted)
+			options_.on_promoted(counters.bytes - before, now_ns() - begin);
+	} else {
+		counters.skipped += pages_per_block * batch.blocks.size();
+	}
 	for (uint32_t block : batch.blocks)
 		arena.clear_busy(block);
 }
