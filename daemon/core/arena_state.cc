@@ -15,11 +15,6 @@ bool resident(Where where)
 	return where == Where::Hot || where == Where::Warm;
 }
 
-size_t as_index(Where where)
-{
-	return static_cast<size_t>(where);
-}
-
 } // namespace
 
 ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,

@@ -155,7 +155,7 @@ public:
 	/* Bytes with an order out, by where the blocks are now. */
 	[[nodiscard]] uint64_t ordered_bytes(Where where) const
 	{
-		return nr_ordered_[static_cast<size_t>(where)] * geometry_.block_bytes;
+		return nr_ordered_[as_index(where)] * geometry_.block_bytes;
 	}
 
 	/* Room that each of its active sessions keeps for its next blocks. */

@@ -181,7 +181,7 @@ void Planner::make_room(Where tier, const Excess &excess)
 	take_for_wakes(tier, minus(excess.waking, got));
 }
 
-uint64_t Planner::take_for_wakes(Where tier, uint64_t bytes)
+void Planner::take_for_wakes(Where tier, uint64_t bytes)
 {
 	uint64_t got = 0;
 	for (Reach reach : {Reach::Watermark, Reach::Anything}) {
@@ -190,8 +190,7 @@ uint64_t Planner::take_for_wakes(Where tier, uint64_t bytes)
 		got += take_idle(pass, minus(bytes, got));
 		got += take_queued(pass, VictimQueue::Normal, minus(bytes, got));
 	}
-	return got +
-	       take_queued({tier, Reach::Anything, true}, VictimQueue::Kept, minus(bytes, got));
+	take_queued({tier, Reach::Anything, true}, VictimQueue::Kept, minus(bytes, got));
 }
 
 /* The oldest eligible blocks of an arena, until they come to the bytes asked for. */
@@ -423,7 +422,7 @@ uint64_t Planner::waking_bytes() const
 	for (const auto &[id, arena] : arenas_)
 		for (const Session &session : arena->sessions)
 			if (session.waking(input_.now_ms) && !session.fetched_by_request)
-				bytes += session.nr[static_cast<size_t>(Where::Cold)] *
+				bytes += session.nr[as_index(Where::Cold)] *
 					 uint64_t{arena->geometry().block_bytes};
 	return minus(bytes, ordered_bytes(Where::Cold));
 }
@@ -437,7 +436,7 @@ uint64_t Planner::draining_bytes() const
 		return 0;
 	for (const auto &[id, arena] : arenas_)
 		for (const Session &session : arena->sessions)
-			bytes += session.nr[static_cast<size_t>(Where::Cold)] *
+			bytes += session.nr[as_index(Where::Cold)] *
 				 uint64_t{arena->geometry().block_bytes};
 	return std::min(minus(bytes, ordered_bytes(Where::Cold)), a_plan);
 }

@@ -95,7 +95,7 @@ private:
 		uint64_t soft, hard, waking;
 	};
 	void make_room(Where tier, const Excess &excess);
-	uint64_t take_for_wakes(Where tier, uint64_t bytes);
+	void take_for_wakes(Where tier, uint64_t bytes);
 	uint64_t take_queued(const Pass &pass, VictimQueue::Band band, uint64_t bytes);
 	uint64_t take_idle(const Pass &pass, uint64_t bytes);
 	uint64_t take_session(ArenaState &arena, uint32_t slot, const Pass &pass, uint64_t bytes);

@@ -8,8 +8,8 @@ namespace cxlkv {
 
 namespace {
 
-constexpr size_t hot = static_cast<size_t>(Where::Hot), warm = static_cast<size_t>(Where::Warm),
-		 cold = static_cast<size_t>(Where::Cold);
+constexpr size_t hot = as_index(Where::Hot), warm = as_index(Where::Warm),
+		 cold = as_index(Where::Cold);
 
 } // namespace
 

@@ -20,6 +20,11 @@ struct Policy::Impl {
 		auto it = arenas.find(arena);
 		return it == arenas.end() ? nullptr : it->second.get();
 	}
+	Session *session(uint32_t arena, uint32_t slot) const
+	{
+		ArenaState *state = find(arena);
+		return state && slot < state->sessions.size() ? &state->sessions[slot] : nullptr;
+	}
 };
 
 Policy::Policy(const PolicyOptions &options) : impl_(std::make_unique<Impl>())
@@ -64,41 +69,36 @@ void Policy::set_warm_allowed(uint32_t arena, bool allowed)
 
 void Policy::open_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
-	ArenaState *state = impl_->find(arena);
+	Session *session = impl_->session(arena, slot);
 
-	if (!state || slot >= state->sessions.size())
+	if (!session)
 		return;
-	state->sessions[slot].opened = true;
-	state->sessions[slot].life.use(now_ms);
+	session->opened = true;
+	session->life.use(now_ms);
 }
 
 void Policy::touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
-	ArenaState *state = impl_->find(arena);
-
-	if (state && slot < state->sessions.size())
-		state->sessions[slot].life.use(now_ms);
+	if (Session *session = impl_->session(arena, slot))
+		session->life.use(now_ms);
 }
 
 void Policy::close_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
-	ArenaState *state = impl_->find(arena);
+	Session *session = impl_->session(arena, slot);
 
-	if (!state || slot >= state->sessions.size())
+	if (!session)
 		return;
 	/* What is left of it was made without a session. */
-	if (state->sessions[slot].empty())
-		state->sessions[slot] = Session();
+	if (session->empty())
+		*session = Session();
 	else
-		state->sessions[slot].life.park(now_ms);
+		session->life.park(now_ms);
 }
 
 ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot,
 			uint64_t now_ms) const
 {
-	constexpr auto hot = static_cast<size_t>(Where::Hot),
-		       warm = static_cast<size_t>(Where::Warm),
-		       cold = static_cast<size_t>(Where::Cold);
 	ActiveLoad load;
 
 	for (const auto &[id, arena] : impl_->arenas) {
@@ -112,9 +112,11 @@ ActiveLoad Policy::load(const uint32_t *tenant, uint32_t but_arena, uint32_t but
 				load.nr ? std::min(load.first_used_ms, session.life.used_ms())
 					: session.life.used_ms();
 			load.nr++;
-			load.bytes += uint64_t{arena->geometry().block_bytes} *
-				      (session.nr[hot] + session.nr[warm] +
-				       (session.waking(now_ms) ? session.nr[cold] : 0));
+			load.bytes +=
+				uint64_t{arena->geometry().block_bytes} *
+				(session.nr[as_index(Where::Hot)] +
+				 session.nr[as_index(Where::Warm)] +
+				 (session.waking(now_ms) ? session.nr[as_index(Where::Cold)] : 0));
 			load.reserve_bytes += arena->reserve_bytes();
 		}
 	}
@@ -142,10 +144,8 @@ void Policy::hint(uint32_t arena, const cxl_kv_hint &hint, uint64_t now_ms)
 
 void Policy::fetched_by_request(uint32_t arena, uint32_t slot)
 {
-	ArenaState *state = impl_->find(arena);
-
-	if (state && slot < state->sessions.size())
-		state->sessions[slot].fetched_by_request = true;
+	if (Session *session = impl_->session(arena, slot))
+		session->fetched_by_request = true;
 }
 
 void Policy::prefetch(uint32_t arena, uint32_t slot, uint32_t position, uint32_t window_tokens)

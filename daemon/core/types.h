@@ -40,6 +40,11 @@ std::string check_geometry(const Geometry &geometry);
 /* Where the daemon itself knows a block to be. */
 enum class Where : uint8_t { Empty, Hot, Warm, Cold, Lost };
 
+constexpr size_t as_index(Where where)
+{
+	return static_cast<size_t>(where);
+}
+
 /* Adjacent blocks of one arena, by block index. */
 struct Extent {
 	uint32_t arena = 0; /* the daemon's number of the arena */
