@@ -133,6 +133,8 @@ private:
 			   const Answer &answer);
 
 	/* A session on its way back; those that wait for their turn are in the gate. */
+	/* Told to come again. */
+	void busy(const Answer &answer, const char *why, uint32_t retry_ms);
 	struct Wake;
 	[[nodiscard]] uint32_t retry_after_wakes() const;
 	void start_wakes();

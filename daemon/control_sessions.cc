@@ -84,6 +84,12 @@ void Control::op_session(const Peer &peer, const json &in, Answer answer, Files 
 	answer.ok();
 }
 
+void Control::busy(const Answer &answer, const char *why, uint32_t retry_ms)
+{
+	nr_busy++;
+	answer.fail(EBUSY, why, {{"retry_ms", retry_ms}});
+}
+
 void Control::open_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t slot,
 			   const Answer &answer)
 {
@@ -93,8 +99,7 @@ void Control::open_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t sl
 		return answer.fail(EBUSY, fmt::format("slot {} is open already", slot));
 	if (uint32_t retry_ms = parts_.policy.admission_retry_ms(arena, slot, 0)) {
 		entry->open_slots[slot] = false;
-		nr_busy++;
-		return answer.fail(EBUSY, kActiveNeedAll, {{"retry_ms", retry_ms}});
+		return busy(answer, kActiveNeedAll, retry_ms);
 	}
 	/* It begins with its prefill, whose blocks go straight to warm (design.md section 6,
 	 * phase). */
@@ -166,19 +171,15 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	if (!slot || *slot >= entry->open_slots.size() || wait == in.end() || !wait->is_boolean())
 		return answer.fail(EINVAL, "wake needs a slot of the arena and wait");
 	const Arena &arena = *entry->arena;
-	auto busy = [&](const char *why, uint32_t retry_ms) {
-		nr_busy++;
-		answer.fail(EBUSY, why, {{"retry_ms", retry_ms}});
-	};
 	if (uint32_t retry_ms =
 		    parts_.policy.admission_retry_ms(arena, *slot, bytes_of(arena, *slot, false)))
-		return busy(kActiveNeedAll, retry_ms);
+		return busy(answer, kActiveNeedAll, retry_ms);
 	Wake wake{entry, *slot, answer, wait->get<bool>(), monotonic_ns(), deadline_of(in)};
 	{
 		std::lock_guard lock(wakes_mutex_);
 		const uint64_t id = next_wake_++;
 		if (!gate_.enter({id, bytes_of(arena, *slot, true), wake.deadline_ns}))
-			return busy("too many sessions wait to be woken", 1000);
+			return busy(answer, "too many sessions wait to be woken", 1000);
 		waiting_wakes_.emplace(id, wake);
 	}
 	if (!wake.answer_later)
@@ -253,9 +254,10 @@ void Control::end_wake(uint64_t id)
 
 void Control::refuse_wake(const Wake &wake, const char *why, uint32_t retry_ms)
 {
-	nr_busy++;
 	if (wake.answer_later)
-		wake.answer.fail(EBUSY, why, {{"retry_ms", retry_ms}});
+		busy(wake.answer, why, retry_ms);
+	else
+		nr_busy++;
 }
 
 int Control::expire_wakes(int max_ms)

@@ -141,9 +141,10 @@ const struct cxl_kv_buffer *kv_buffer_find(const struct kv_objects *objects, con
 					   size_t bytes);
 struct json_object *kv_buffer_request(uint32_t number, uint64_t bytes);
 
-/* space.c: takes the manager's answer and the file that came with it, which it closes. */
-/* A request about the namespace; NULL without memory, which kv_call() answers with -ENOMEM. */
+/* space.c: a request about the namespace; NULL without memory, which kv_call() answers with
+ * -ENOMEM. */
 struct json_object *kv_space_request(const struct cxl_kv_ns *ns, const char *op);
+/* Takes the manager's answer and the file that came with it, which it closes. */
 int kv_space_answer(struct cxl_kv_ns *ns, struct json_object *answer, int file);
 void kv_space_lost(struct cxl_kv_ns *ns);
 void kv_space_free(struct cxl_kv_ns *ns);

@@ -40,7 +40,7 @@ struct Job {
 	void fail(int error, uint32_t at)
 	{
 		if (!outcome.error)
-			outcome = {error, at, outcome.nr_done, 0, 0, 0};
+			outcome = {.error = error, .block = at, .nr_done = outcome.nr_done};
 	}
 	[[nodiscard]] bool expired(uint64_t now) const
 	{

@@ -93,7 +93,7 @@ const char *get_segment(Reader &in, const disk::SegmentRecord &record, DecodedCh
 	if (segment)
 		segment->used_bytes = record.used_bytes;
 	if (segment && record.used_bytes && record.flags & disk::kEvacuate)
-		out.table.restore_evacuate(record.segment);
+		out.table.mark_evacuate(record.segment);
 	for (uint32_t n = 0; n < record.nr_extents; n++) {
 		auto r = in.get<disk::ExtentRecord>();
 		if (in.ran_short() || !possible(r, record.used_bytes))

@@ -169,12 +169,11 @@ void SegmentTable::evacuate(const std::vector<disk::Tombstone> &tombstones)
 	DroppedBlocks dropped(tombstones);
 
 	for (uint32_t i = 0; i < size(); i++) {
-		Segment &segment = segments_[i];
+		const Segment &segment = segments_[i];
 		if (std::none_of(segment.extents.begin(), segment.extents.end(),
 				 [&](const ExtentEntry &e) { return dropped.touch(e); }))
 			continue;
-		nr_evacuating_ += !segment.evacuate;
-		segment.evacuate = true;
+		mark_evacuate(i);
 		for (uint32_t &end : open_) {
 			if (i == end)
 				close(end);
@@ -182,7 +181,7 @@ void SegmentTable::evacuate(const std::vector<disk::Tombstone> &tombstones)
 	}
 }
 
-void SegmentTable::restore_evacuate(uint32_t segment)
+void SegmentTable::mark_evacuate(uint32_t segment)
 {
 	nr_evacuating_ += !segments_[segment].evacuate;
 	segments_[segment].evacuate = true;

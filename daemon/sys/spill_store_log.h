@@ -92,8 +92,8 @@ public:
 
 	/* Marks what holds any record of these blocks, dead or live, for cleaning. */
 	void evacuate(const std::vector<disk::Tombstone> &tombstones);
-	/* As a checkpoint says of a segment. */
-	void restore_evacuate(uint32_t segment);
+	/* Only the mark, as a checkpoint has it. */
+	void mark_evacuate(uint32_t segment);
 	void cancel_evacuation();
 	[[nodiscard]] bool evacuating() const { return nr_evacuating_ > 0; }
 	/* The closed segment that is cheapest to clean, or kNone where none is worth it. */
