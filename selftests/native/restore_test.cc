@@ -134,6 +134,8 @@ TEST_F(Restore, DuplicateEventsAreHarmless)
 	reader.join();
 	sigaction(SIGUSR1, &old, nullptr);
 	EXPECT_EQ(wrong, 0u);
+	/* The reader goes on before the server has told of it. */
+	EXPECT_TRUE(eventually([&] { return server->stats().nr_restored > 0; }));
 	EXPECT_EQ(server->stats().nr_restored, 1u);
 }
 
