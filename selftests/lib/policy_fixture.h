@@ -65,6 +65,19 @@ protected:
 		policy->hint(1, h, now_ms);
 	}
 
+	/* Sessions that are parked and all cold, and hot with a limit of so many blocks. */
+	void start_cold(uint32_t nr_slots, uint32_t limit)
+	{
+		start();
+		for (uint32_t slot = 0; slot < nr_slots; slot++)
+			make_slot(slot);
+		now_ms += 1000;
+		for (uint32_t slot = 0; slot < nr_slots; slot++)
+			hint(CXL_KV_HINT_PARK, slot);
+		obey(plan(hot_of(nr_slots * 64, limit, 2, 1)));
+		now_ms += 1000;
+	}
+
 	void score(uint32_t slot, uint32_t head, uint32_t block, uint32_t nr, double mass)
 	{
 		cxl_kv_hint h = {};

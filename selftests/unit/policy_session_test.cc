@@ -188,15 +188,8 @@ TEST_F(PolicyTest, WakeMakesItsOwnRoomFirst)
 
 TEST_F(PolicyTest, OfTwoWakesThatDoNotFitTogetherOneIsWholeAndOfTheOtherNothing)
 {
-	start();
-	make_slot(0);
-	make_slot(1);
-	now_ms += 1000;
-	hint(CXL_KV_HINT_PARK, 0);
-	hint(CXL_KV_HINT_PARK, 1);
-	obey(plan(hot_of(128, 100, 2, 1)));
+	start_cold(2, 100);
 	ASSERT_EQ(policy->heads(1)[0].nr_cold, 32u);
-	now_ms += 1000;
 	hint(CXL_KV_HINT_WAKE, 0);
 	hint(CXL_KV_HINT_WAKE, 1);
 	auto orders = plan(hot_of(0, 100, 98, 90));
@@ -210,26 +203,14 @@ TEST_F(PolicyTest, OfTwoWakesThatDoNotFitTogetherOneIsWholeAndOfTheOtherNothing)
 
 TEST_F(PolicyTest, WakeOfASessionLargerThanHotBringsWhatFits)
 {
-	start();
-	make_slot(0);
-	now_ms += 1000;
-	hint(CXL_KV_HINT_PARK, 0);
-	obey(plan(hot_of(64, 40, 2, 1)));
-	now_ms += 1000;
+	start_cold(1, 40);
 	hint(CXL_KV_HINT_WAKE, 0);
 	EXPECT_EQ(blocks(plan(hot_of(0, 40, 38, 30)), Action::Prefetch).size(), 40u);
 }
 
 TEST_F(PolicyTest, PrefetchAroundAPositionTakesTheNearestThatFit)
 {
-	start();
-	make_slot(0);
-	make_slot(1);
-	now_ms += 1000;
-	hint(CXL_KV_HINT_PARK, 0);
-	hint(CXL_KV_HINT_PARK, 1);
-	obey(plan(hot_of(128, 200, 2, 1)));
-	now_ms += 1000;
+	start_cold(2, 200);
 	policy->prefetch(1, 1, 5 * 16 + 3, 3 * 16);
 	auto orders = plan(hot_of(0, 200, 190, 180));
 	std::set<uint32_t> around;

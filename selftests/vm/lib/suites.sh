@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# TAP of scripts that run suites of guests with a kernel of their own: ../check-kernel.
+# TAP of scripts that run suites of guests with a kernel of their own: ../check-kernel, ../check-debug-kernel.
 # shellcheck disable=SC2034,SC2154 # bad is for the script; log, vm: set by it
 
 checks=0 bad=0
