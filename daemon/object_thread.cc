@@ -20,8 +20,9 @@ constexpr size_t kMaxBuffers = 64;
 /* Done between two looks at what is new. */
 constexpr unsigned kItemsARound = 64;
 constexpr uint64_t kBytesARound = 4u << 20;
-/* So long after an item the next is looked for before the thread sleeps: who waits for one job
- * sends the next soon, and to be woken takes longer than to do it. */
+/* So long after an item the next is looked for before the thread sleeps, while a client looks for
+ * its results without sleeping: to be woken takes longer than to do a job. For one that sleeps it
+ * would be of no use, since its own wake-up costs more. */
 constexpr uint64_t kLookNs = 20'000;
 /* Other events have their turn at least this often. */
 constexpr unsigned kMaxLooks = 64;
@@ -76,7 +77,7 @@ void ObjectThread::run()
 {
 	while (!stop_) {
 		if (!look_again())
-			wait_for_events(timeout_ms());
+			wait_for_events(stop_looking() ? 0 : timeout_ms());
 		take_posted();
 		run_ready();
 		expire();
@@ -151,18 +152,49 @@ int ObjectThread::timeout_ms() const
 /* True: there is something to do without a look at other events. */
 bool ObjectThread::look_again()
 {
-	if (ready_.empty() && nr_looks_++ < kMaxLooks && !stop_)
-		do {
-			for (auto &[connection, client] : clients_)
-				if (client.lanes && client.lanes->waiting()) {
-					take_items(connection);
-					return true;
-				}
-			if (is_posted_)
-				return true;
-		} while (monotonic_ns() - last_item_ns_ < kLookNs);
-	nr_looks_ = 0;
+	bool any = false;
+
+	if (!ready_.empty() || stop_)
+		return false;
+	if (++nr_looks_ % kMaxLooks == 0) {
+		wait_for_events(0);
+		if (!ready_.empty())
+			return true;
+	}
+	for (auto &[connection, client] : clients_)
+		if (client.lanes && client.lanes->client_looks()) {
+			client.lanes->set_looking(true);
+			any = true;
+		}
+	do {
+		if (take_waiting() || is_posted_)
+			return true;
+	} while (any && monotonic_ns() - last_item_ns_ < kLookNs);
 	return false;
+}
+
+/* Of one client: others have their turn in the next round. */
+bool ObjectThread::take_waiting()
+{
+	for (auto &[connection, client] : clients_)
+		if (client.lanes && client.lanes->waiting()) {
+			take_items(connection);
+			return true;
+		}
+	return false;
+}
+
+/* From here on doorbells are rung; what came before that is taken now. True: there was some. */
+bool ObjectThread::stop_looking()
+{
+	std::vector<uint64_t> waiting;
+
+	for (auto &[connection, client] : clients_)
+		if (client.lanes && client.lanes->set_looking(false) && client.lanes->waiting())
+			waiting.push_back(connection);
+	for (uint64_t connection : waiting)
+		take_items(connection);
+	return !waiting.empty();
 }
 
 void ObjectThread::wait_for_events(int most_ms)

@@ -141,6 +141,8 @@ private:
 	[[nodiscard]] bool watch(int fd, uint64_t tag, uint32_t events);
 	void wait_for_events(int most_ms);
 	[[nodiscard]] bool look_again();
+	bool take_waiting();
+	bool stop_looking();
 	void take_posted();
 	void take_items(uint64_t connection);
 	void count_lookups(Client &client);

@@ -152,9 +152,15 @@ struct cxl_kv_lane {
 	uint32_t item_tail; /* manager */
 	uint32_t pad1[15];
 	uint32_t result_head; /* manager */
-	uint32_t pad2[15];
+	/*
+	 * Manager: it looks for items by itself, so the doorbell may be left alone. Clears it
+	 * before it sleeps, and then looks once more at item_head; a client reads it after it
+	 * wrote item_head. All four sequentially consistent: one of the two sees the other.
+	 */
+	uint32_t manager_looks;
+	uint32_t pad2[14];
 	uint32_t result_tail; /* client */
-	uint32_t pad3;
+	uint32_t nr_polls;    /* client: looks for a result that found none */
 	uint64_t
 		nr_lookups; /* client: keys looked up, and found, until it last sent an item here */
 	uint64_t nr_hits;

@@ -342,6 +342,8 @@ int cxl_kv_poll(struct cxl_kv *kv, enum cxl_kv_class class, struct cxl_kv_comple
 			lane->last = &lane->first;
 		hand_out(job, &completions[taken++]);
 	}
+	if (!taken && lane->nr_jobs)
+		__atomic_store_n(&lane->shared->nr_polls, ++lane->nr_polls, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&lane->lock);
 	return taken;
 }

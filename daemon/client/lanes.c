@@ -85,6 +85,8 @@ void kv_lane_send(struct kv_objects *objects, struct kv_lane *lane)
 			 __atomic_load_n(&objects->nr_lookups, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->shared->nr_hits,
 			 __atomic_load_n(&objects->nr_hits, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	__atomic_store_n(&lane->shared->item_head, lane->item_head, __ATOMIC_RELEASE);
-	eventfd_write(objects->doorbell, 1);
+	/* In this order: see manager_looks. */
+	__atomic_store_n(&lane->shared->item_head, lane->item_head, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&lane->shared->manager_looks, __ATOMIC_SEQ_CST))
+		eventfd_write(objects->doorbell, 1);
 }

@@ -55,7 +55,7 @@ static void reset_lane(struct kv_objects *objects, int i)
 	struct kv_lane *lane = &objects->lanes[i];
 
 	lane->shared = objects->memory_at ? (struct cxl_kv_lane *)objects->memory_at + i : NULL;
-	lane->item_head = lane->result_tail = 0;
+	lane->item_head = lane->result_tail = lane->nr_polls = 0;
 	lane->nr_free = CXL_KV_LANE_ENTRIES;
 	for (uint32_t id = 0; id < CXL_KV_LANE_ENTRIES; id++)
 		lane->free_ids[id] = (uint16_t)(CXL_KV_LANE_ENTRIES - 1 - id);

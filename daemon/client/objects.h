@@ -44,7 +44,7 @@ struct kv_lane {
 	pthread_mutex_t lock; /* of all of it */
 	struct cxl_kv_lane *shared;
 	int event_fd;
-	uint32_t item_head, result_tail;
+	uint32_t item_head, result_tail, nr_polls;
 	uint32_t nr_free;
 	uint16_t free_ids[CXL_KV_LANE_ENTRIES];
 	struct {

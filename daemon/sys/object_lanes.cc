@@ -12,6 +12,9 @@ namespace cxlkv {
 
 namespace {
 
+/* Who sleeps until the event comes looks once before, and once after. */
+constexpr uint32_t kPollsAwake = 4;
+
 /* Ordinary pages of a memfd: reading and writing them never waits for a device. */
 Result<> check_file(int fd, uint64_t bytes, int seals, const char *what)
 {
@@ -75,10 +78,25 @@ Result<std::unique_ptr<ObjectLanes>> ObjectLanes::create(std::deque<Fd> files)
 bool ObjectLanes::waiting() const
 {
 	for (size_t lane = 0; lane < own_.size(); lane++)
-		if (__atomic_load_n(&lanes_[lane].item_head, __ATOMIC_ACQUIRE) !=
+		if (__atomic_load_n(&lanes_[lane].item_head, __ATOMIC_SEQ_CST) !=
 		    own_[lane].item_tail)
 			return true;
 	return false;
+}
+
+bool ObjectLanes::client_looks() const
+{
+	return std::any_of(own_.begin(), own_.end(),
+			   [](const Counters &lane) { return lane.polled; });
+}
+
+bool ObjectLanes::set_looking(bool looking)
+{
+	if (std::exchange(looking_, looking) == looking)
+		return false;
+	for (size_t lane = 0; lane < own_.size(); lane++)
+		__atomic_store_n(&lanes_[lane].manager_looks, looking, __ATOMIC_SEQ_CST);
+	return true;
 }
 
 ObjectLanes::Lookups ObjectLanes::lookups() const
@@ -124,9 +142,13 @@ bool ObjectLanes::complete(cxl_kv_lane_class lane, uint32_t id, int result)
 
 void ObjectLanes::notify()
 {
-	for (size_t lane = 0; lane < own_.size(); lane++)
-		if (std::exchange(own_[lane].news, false))
-			events_[lane].signal();
+	for (size_t lane = 0; lane < own_.size(); lane++) {
+		if (!std::exchange(own_[lane].news, false))
+			continue;
+		events_[lane].signal();
+		uint32_t polls = __atomic_load_n(&lanes_[lane].nr_polls, __ATOMIC_RELAXED);
+		own_[lane].polled = polls - std::exchange(own_[lane].nr_polls, polls) > kPollsAwake;
+	}
 }
 
 Result<std::unique_ptr<ObjectBuffer>> ObjectBuffer::create(Fd file, uint64_t bytes)

@@ -27,6 +27,11 @@ public:
 	[[nodiscard]] int doorbell() const { return doorbell_.get(); }
 	/* Whether there is something to take; costs no system call. */
 	[[nodiscard]] bool waiting() const;
+	/* The client looked for its last results again and again instead of sleeping. */
+	[[nodiscard]] bool client_looks() const;
+	/* While we look too, the client leaves the doorbell alone: waiting() is to be asked once
+	 * more after we said that we do not. True: that is new. */
+	bool set_looking(bool looking);
 	/* Keys that the client looked up, and found, until its last item; since its rings are. */
 	struct Lookups {
 		uint64_t nr = 0, nr_hits = 0;
@@ -47,10 +52,11 @@ private:
 	Mapping mapping_;
 	cxl_kv_lane *lanes_ = nullptr;
 	struct Counters {
-		uint32_t item_tail = 0, result_head = 0;
-		bool news = false;
+		uint32_t item_tail = 0, result_head = 0, nr_polls = 0;
+		bool news = false, polled = false;
 	};
 	std::array<Counters, CXL_KV_NR_LANES> own_;
+	bool looking_ = false;
 };
 
 /* A file that a client wants objects to be copied to and from; by system calls only. */
