@@ -338,12 +338,17 @@ int SpillStore::event_fd() const
 std::vector<StoreCompletion> SpillStore::poll()
 {
 	impl_->polling = true;
-	impl_->queue->reap();
+	impl_->queue->collect();
+	/* Not all at once: the caller copies what was just verified while a cache has it. */
+	while (impl_->completions.empty() && impl_->queue->handle_one())
+		;
 	for (auto &volume : impl_->volumes) {
 		if (volume)
 			volume->pump();
 	}
 	impl_->polling = false;
+	if (impl_->queue->has_ready())
+		impl_->queue->wake();
 	return std::exchange(impl_->completions, {});
 }
 

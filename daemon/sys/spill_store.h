@@ -143,7 +143,8 @@ public:
 
 	/* Readable when completions wait. */
 	[[nodiscard]] int event_fd() const;
-	/* Completions that are ready; never blocks. */
+	/* Some of the completions that are ready, event_fd() stays readable for the rest; never
+	 * blocks. */
 	std::vector<StoreCompletion> poll();
 	[[nodiscard]] uint32_t nr_in_flight() const;
 

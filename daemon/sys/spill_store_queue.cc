@@ -77,17 +77,16 @@ void IoQueue::submit(IoRequest request, Handler handler)
 		waiting_.push_back({request, std::move(handler)});
 }
 
-void IoQueue::reap()
+void IoQueue::collect()
 {
-	std::vector<IoDone> ready;
+	std::vector<IoDone> done;
 
-	io_->reap(ready);
-	std::vector<std::pair<IoDone, Waiting>> finished;
-	for (const IoDone &one : ready) {
+	io_->reap(done);
+	for (const IoDone &one : done) {
 		auto it = in_flight_.find(one.token);
 		if (it == in_flight_.end())
 			continue;
-		finished.emplace_back(one, std::move(it->second));
+		ready_.push_back({one.result, std::move(it->second)});
 		in_flight_.erase(it);
 	}
 	/* The device gets its next work before the handlers take their time with checksums. */
@@ -95,14 +94,28 @@ void IoQueue::reap()
 		in_flight_.emplace(waiting_.front().request.token, std::move(waiting_.front()));
 		waiting_.pop_front();
 	}
-	for (auto &[one, unit] : finished) {
-		bool moves_bytes = unit.request.op <= IoRequest::Op::Write;
-		uint32_t bytes = one.result > 0 ? static_cast<uint32_t>(one.result) : 0;
-		bool whole = one.result >= 0 && (!moves_bytes || bytes == unit.request.bytes);
-		/* What a device answers beside ENOSPC (ENXIO, EREMOTEIO, ...) is one thing to the
-		 * caller. */
-		unit.handler(whole ? 0 : one.result == -ENOSPC ? ENOSPC : EIO, bytes);
-	}
+}
+
+bool IoQueue::handle_one()
+{
+	if (ready_.empty())
+		return false;
+	auto [result, unit] = std::move(ready_.front());
+	ready_.pop_front();
+	bool moves_bytes = unit.request.op <= IoRequest::Op::Write;
+	uint32_t bytes = result > 0 ? static_cast<uint32_t>(result) : 0;
+	bool whole = result >= 0 && (!moves_bytes || bytes == unit.request.bytes);
+	/* What a device answers beside ENOSPC (ENXIO, EREMOTEIO, ...) is one thing to the caller.
+	 */
+	unit.handler(whole ? 0 : result == -ENOSPC ? ENOSPC : EIO, bytes);
+	return true;
+}
+
+void IoQueue::reap()
+{
+	collect();
+	while (handle_one())
+		;
 }
 
 void IoQueue::wait() const

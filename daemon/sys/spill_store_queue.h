@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The store's bounce buffers and its I/O in flight, for all its files: bounded
- * depth, the rest waits in order. A request's handler runs from reap().
+ * depth, the rest waits in order. A request's handler runs from reap() or
+ * handle_one().
  */
 #pragma once
 
@@ -42,14 +43,22 @@ public:
 
 	/* error is 0, ENOSPC or EIO; short I/O is EIO with the bytes that came. */
 	void submit(IoRequest request, Handler handler);
-	/* Runs the handlers of what has completed. */
+	/* Takes what has completed from the device and gives it what waits. */
+	void collect();
+	/* Runs the handler of one request that was collected; false: there is none. */
+	bool handle_one();
+	[[nodiscard]] bool has_ready() const { return !ready_.empty(); }
+	/* Both, until nothing is left. */
 	void reap();
 	/* Until something may have completed, at most 100 ms. */
 	void wait() const;
 	/* Makes the eventfd readable: poll() has something to say. */
 	void wake() const;
 	[[nodiscard]] int event_fd() const { return io_->event_fd(); }
-	[[nodiscard]] size_t nr_in_flight() const { return in_flight_.size() + waiting_.size(); }
+	[[nodiscard]] size_t nr_in_flight() const
+	{
+		return in_flight_.size() + waiting_.size() + ready_.size();
+	}
 
 private:
 	IoQueue(const StoreOptions &options);
@@ -57,6 +66,11 @@ private:
 	struct Waiting {
 		IoRequest request;
 		Handler handler;
+	};
+
+	struct Ready {
+		int result;
+		Waiting unit;
 	};
 
 	size_t stride_;
@@ -67,6 +81,7 @@ private:
 	uint64_t next_token_ = 1;
 	std::unordered_map<uint64_t, Waiting> in_flight_; /* by token */
 	std::deque<Waiting> waiting_;
+	std::deque<Ready> ready_; /* done, their handlers have not run */
 };
 
 } // namespace cxlkv

@@ -40,7 +40,7 @@ constexpr uint32_t kBlocks = kExtentBytes / kBlockBytes; /* of an extent */
 constexpr uint64_t kBytes = 512ull << 20;                /* of a pass */
 constexpr uint32_t kBuffers = 2 * kDepth; /* half is filled or verified, half in flight */
 constexpr uint64_t kArena = 1;
-constexpr int kRounds = 9;
+constexpr int kRounds = 15;
 
 struct Rate {
 	double MBps = 0;

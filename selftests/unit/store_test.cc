@@ -257,6 +257,25 @@ TEST_F(StoreTest, NextReadIsWithTheDeviceWhileOneIsVerified)
 	EXPECT_EQ(results[2], 0);
 }
 
+/* Who copies each block after it was verified finds it in a cache; who waits must not wait in vain.
+ */
+TEST_F(StoreTest, OfReadsThatEndTogetherEachIsVerifiedWhenItIsHandedOut)
+{
+	open();
+	ASSERT_EQ(driver_->put(1, 0, 3, kBytes, 1), 0);
+	io_->fault = [](const IoRequest &) { return std::optional<int>(-EIO); };
+	for (uint32_t i = 0; i < 3; i++)
+		ASSERT_TRUE(store_->read(1, i, 1, kBytes, store_->take_buffer(), i));
+	for (uint32_t i = 0; i < 3; i++) {
+		pollfd waiter{store_->event_fd(), POLLIN, 0};
+		ASSERT_EQ(poll(&waiter, 1, 10000), 1) << i;
+		std::vector<StoreCompletion> done = store_->poll();
+		ASSERT_EQ(done.size(), 1u);
+		EXPECT_EQ(done[0].tag, i);
+		store_->give_buffer(done[0].buffer);
+	}
+}
+
 TEST_F(StoreTest, ShortReadGivesTheBlocksThatCame)
 {
 	open();
