@@ -55,7 +55,8 @@ std::optional<std::string> path_of(const toml::node &node)
 {
 	auto value = node.value_exact<std::string>();
 
-	if (!value || value->empty() || value->find('\0') != std::string::npos)
+	if (!value || value->empty() || value->ends_with('/') ||
+	    value->find('\0') != std::string::npos)
 		return {};
 	return value;
 }
@@ -209,7 +210,7 @@ template <typename Field> OptionKey flag(const char *table, const char *name, Fi
 
 template <typename Field> OptionKey path(const char *table, const char *name, Field field)
 {
-	return make_key(table, name, "a path", field, path_of);
+	return make_key(table, name, "a path of a file", field, path_of);
 }
 
 template <typename Field> OptionKey paths(const char *table, const char *name, Field field)

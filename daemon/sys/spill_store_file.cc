@@ -102,6 +102,9 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 	struct stat st;
 
 	file.path_ = path;
+	/* Before open(), which waits for the other end of a FIFO. */
+	if (stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return error(EINVAL, path + ": neither a regular file nor a block device");
 	file.fd_.reset(::open(path.c_str(), flags | O_DIRECT, 0600));
 	if (!file.fd_ && errno == EINVAL) {
 		file.fd_.reset(::open(path.c_str(), flags, 0600));
@@ -118,8 +121,6 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 	if (fstat(file.fd_.get(), &st) < 0)
 		return sys_error(path);
 	file.device_ = S_ISBLK(st.st_mode);
-	if (!file.device_ && !S_ISREG(st.st_mode))
-		return error(EINVAL, path + ": neither a regular file nor a block device");
 	auto locked = file.lock();
 	if (!locked)
 		return locked.error();

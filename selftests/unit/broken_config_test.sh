@@ -48,7 +48,9 @@ hot.high_permil|1001|a whole number from 1 to 1000
 warm.limit|"0.01%"|bytes such as
 warm.nodes|["0"]|"auto", or different
 warm.nodes|4096|"auto", or different
+cold.path|"/"|a path of a file
 cold.path|"/spill\u0000.old"|a path
+cold.path|"/var/lib/"|a path of a file
 cold.more_paths|"/one"|a list of paths
 cold.more_paths|["/one", 2]|a list of paths
 cold.size|0|bytes such as "64GiB", at least

@@ -95,3 +95,9 @@ TEST_F(StoreInspect, MissingFileIsNotMade)
 	EXPECT_EQ(load_image(options_.path).error().code, ENOENT);
 	EXPECT_FALSE(std::filesystem::exists(options_.path));
 }
+
+TEST_F(StoreInspect, FifoIsRefusedNotWaitedFor)
+{
+	ASSERT_EQ(mkfifo(options_.path.c_str(), 0600), 0);
+	EXPECT_EQ(load_image(options_.path).error().code, EINVAL);
+}
