@@ -25,11 +25,10 @@ static bool read_event(const struct cxl_kv_index_event *from, uint64_t number,
 	if (__atomic_load_n(&from->sequence, __ATOMIC_ACQUIRE) != number + 1)
 		return false;
 	for (int i = 0; i < CXL_KV_SHARED_KEY_BYTES / 8; i++)
-		key[i] = __atomic_load_n(&from->key[i], __ATOMIC_RELAXED);
+		key[i] = __atomic_load_n(&from->key[i], __ATOMIC_ACQUIRE);
 	memcpy(to->key.bytes, key, sizeof(key));
-	to->key.group = __atomic_load_n(&from->group, __ATOMIC_RELAXED);
-	to->kind = __atomic_load_n(&from->kind, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	to->key.group = __atomic_load_n(&from->group, __ATOMIC_ACQUIRE);
+	to->kind = __atomic_load_n(&from->kind, __ATOMIC_ACQUIRE);
 	return __atomic_load_n(&from->sequence, __ATOMIC_RELAXED) == number + 1;
 }
 

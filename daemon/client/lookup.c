@@ -30,10 +30,10 @@ static uint64_t load_word(const struct cxl_kv_index_slot *slot)
 
 static bool same_key(const struct cxl_kv_index_slot *slot, const struct probe *probe)
 {
-	uint64_t differs = __atomic_load_n(&slot->group, __ATOMIC_RELAXED) ^ probe->group;
+	uint64_t differs = __atomic_load_n(&slot->group, __ATOMIC_ACQUIRE) ^ probe->group;
 
 	for (int i = 0; i < CXL_KV_SHARED_KEY_BYTES / 8; i++)
-		differs |= __atomic_load_n(&slot->key[i], __ATOMIC_RELAXED) ^ probe->key[i];
+		differs |= __atomic_load_n(&slot->key[i], __ATOMIC_ACQUIRE) ^ probe->key[i];
 	return !differs;
 }
 
@@ -45,7 +45,6 @@ static bool read_slot(const struct cxl_kv_index_slot *slot, const struct probe *
 		uint64_t before = load_word(slot), after;
 
 		*match = (before & CXL_KV_INDEX_STATE_MASK) && same_key(slot, probe);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		after = __atomic_load_n(&slot->word, __ATOMIC_RELAXED);
 		*word = after;
 		if (!((before ^ after) & CXL_KV_INDEX_SEQUENCE_MASK) && !(before & 1))
