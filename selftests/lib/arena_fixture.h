@@ -52,12 +52,29 @@ protected:
 				     uint64_t timeout_ms = 0)
 	{
 		auto posted = std::make_shared<Posted>();
-		server->post(kind, arena, {{1, first, nr}}, timeout_ms,
-			     [posted](const Outcome &outcome) {
-				     posted->outcome = outcome;
-				     posted->done = true;
-			     });
+		server->post(kind, arena, {{1, first, nr}}, timeout_ms, answer_of(posted));
 		return posted;
+	}
+	/* A fetch for a session that is being woken. */
+	std::shared_ptr<Posted> post_wake(uint32_t first, uint32_t nr)
+	{
+		auto posted = std::make_shared<Posted>();
+		Request request;
+
+		request.kind = Kind::Fetch;
+		request.waking = true;
+		request.arena = arena;
+		request.extents = {{1, first, nr}};
+		request.done = answer_of(posted);
+		server->server().submit(std::move(request));
+		return posted;
+	}
+	static std::function<void(const Outcome &)> answer_of(std::shared_ptr<Posted> posted)
+	{
+		return [posted = std::move(posted)](const Outcome &outcome) {
+			posted->outcome = outcome;
+			posted->done = true;
+		};
 	}
 
 	std::unique_ptr<ArenaClient> client;

@@ -294,6 +294,32 @@ TEST_F(Restore, WaitingRequestsGetRoomInOrder)
 	EXPECT_TRUE(eventually([&] { return late->done.load(); }));
 }
 
+TEST_F(Restore, WhatIsInUseDoesNotWaitBehindAWake)
+{
+	begin({.server = {.hot_limit_bytes = 16 * bytes}});
+	make(0, 16, 1);
+	ASSERT_EQ(call(Kind::Spill, 0, 8).nr_done, 8u);
+	make(16, 8, 1);
+
+	auto wake = post_wake(0, 8);
+	ASSERT_TRUE(eventually([&] { return server->stats().wanted.waking_bytes == 8 * bytes; }));
+	auto first = post(Kind::Make, 30, 2);
+	auto other_wake = post_wake(0, 1);
+	ASSERT_TRUE(eventually([&] { return server->stats().wanted.waking_bytes == 9 * bytes; }));
+	ASSERT_EQ(server->stats().wanted.bytes, 2u * bytes);
+	/* Room that is too little for the wake in front; of the wakes none overtakes another. */
+	ASSERT_EQ(call(Kind::Spill, 16, 4).nr_done, 4u);
+	ASSERT_TRUE(eventually([&] { return first->done.load(); }));
+	EXPECT_EQ(first->outcome.error, 0);
+	auto late = post(Kind::Make, 32, 1); /* nor who comes now */
+	ASSERT_TRUE(eventually([&] { return late->done.load(); }));
+	EXPECT_FALSE(wake->done || other_wake->done);
+	ASSERT_EQ(call(Kind::Spill, 20, 4).nr_done, 4u);
+	ASSERT_EQ(call(Kind::Drop, 8, 3).error, 0);
+	ASSERT_TRUE(eventually([&] { return wake->done && other_wake->done; }));
+	EXPECT_EQ(wake->outcome.nr_done, 8u);
+}
+
 TEST_F(Restore, DeadlineOfAnAdmittedFetchGivesItsReservationBack)
 {
 	begin({.server = {.hot_limit_bytes = 64 * bytes, .max_restore_bytes = 16 * bytes}});
