@@ -6,7 +6,7 @@
  *
  * starts a daemon whose parked sessions sink to that tier, prints both times for
  * 2,048 tokens with their ratio, and then, in CASES cases of random length, asks
- * cxl_kv_decide() with margin 1 and measures both ways three times. CASES 0: only
+ * cxl_kv_decide() with margin 1 and measures both ways five times. CASES 0: only
  * the first. Exit status 1: decide was wrong in more than 5 % of the cases where
  * one way took 10 % longer than the other or more. Needs root, for the daemon.
  */
@@ -213,7 +213,7 @@ int show_decisions(Bench &bench, uint32_t nr_cases)
 		const auto nr = static_cast<uint32_t>(std::pow(kContext, u));
 		std::vector<double> computed, fetched;
 		cxl_kv_decision decision{};
-		for (int j = 0; j < 3; j++) {
+		for (int j = 0; j < 5; j++) {
 			computed.push_back(bench.compute(nr));
 			bench.send_away(nr);
 			if (!j)
