@@ -230,8 +230,8 @@ fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under A
 # Programs that take many minutes, so not part of `make check`.
 CHECK_LONG := $(LONG) $(B)/native/session_soak_test
 .PHONY: check-long
-check-long: all $(CHECK_LONG) ## what takes many minutes: two soaks of 10, fuzzing, sanitizers (root; CXL_KV_SOAK_SECONDS=600)
-	@CXL_KV_SOAK_SECONDS=$${CXL_KV_SOAK_SECONDS:-600} selftests/run -t 3600 $(CHECK_LONG)
+check-long: all kmod $(CHECK_LONG) ## many minutes: two soaks of 10, a guest, fuzzing, sanitizers (root; CXL_KV_SOAK_SECONDS=600)
+	@CXL_KV_SOAK_SECONDS=$${CXL_KV_SOAK_SECONDS:-600} selftests/run -t 3600 $(CHECK_LONG) $(wildcard selftests/vm/long/*)
 	@$(MAKE) --no-print-directory fuzz-socket
 	@$(MAKE) --no-print-directory check-sanitize
 	@$(MAKE) --no-print-directory check-thread-sanitize
