@@ -41,7 +41,7 @@ struct Control::Wake {
 	std::shared_ptr<ArenaEntry> entry;
 	uint32_t slot;
 	Answer answer;
-	bool answer_later;
+	bool answer_later, was_active;
 	uint64_t begin_ns, deadline_ns;
 };
 
@@ -174,7 +174,13 @@ void Control::op_wake(const Peer &peer, const json &in, Answer answer, Files &)
 	if (uint32_t retry_ms =
 		    parts_.policy.admission_retry_ms(arena, *slot, bytes_of(arena, *slot, false)))
 		return busy(answer, kActiveNeedAll, retry_ms);
-	Wake wake{entry, *slot, answer, wait->get<bool>(), monotonic_ns(), deadline_of(in)};
+	Wake wake{entry,
+		  *slot,
+		  answer,
+		  wait->get<bool>(),
+		  parts_.policy.is_active(arena, *slot),
+		  monotonic_ns(),
+		  deadline_of(in)};
 	{
 		std::lock_guard lock(wakes_mutex_);
 		const uint64_t id = next_wake_++;
@@ -230,8 +236,8 @@ bool Control::start_wake(uint64_t id, const Wake &wake)
 		end_wake(id);
 		if (!o.error)
 			wakes_ns.add(monotonic_ns() - wake.begin_ns);
-		/* It holds nothing that another may need while it waits. */
-		if (o.error == EBUSY)
+		/* Parked again, it holds nothing that another may need. */
+		if (o.error == EBUSY && !wake.was_active)
 			session_hint(*wake.entry->arena, wake.slot, CXL_KV_HINT_PARK);
 		if (o.error == EBUSY && wake.deadline_ns && monotonic_ns() >= wake.deadline_ns)
 			refuse_wake(wake, "no room in memory: recompute, or ask again",

@@ -148,6 +148,12 @@ void PolicyThread::touch_session(const Arena &arena, uint32_t slot)
 	policy_.touch_session(arena.options.number, slot, now_ms());
 }
 
+bool PolicyThread::is_active(const Arena &arena, uint32_t slot) const
+{
+	std::lock_guard lock(policy_mutex_);
+	return policy_.is_active(arena.options.number, slot);
+}
+
 void PolicyThread::close_session(const Arena &arena, uint32_t slot)
 {
 	const uint64_t now = now_ms();

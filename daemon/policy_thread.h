@@ -75,6 +75,7 @@ public:
 	void open_session(const Arena &arena, uint32_t slot);
 	void close_session(const Arena &arena, uint32_t slot);
 	void touch_session(const Arena &arena, uint32_t slot);
+	[[nodiscard]] bool is_active(const Arena &arena, uint32_t slot) const;
 	/* What is cold of the session's tokens around the position comes with the next plan. */
 	void prefetch(const Arena &arena, uint32_t slot, uint32_t position, uint32_t window_tokens);
 	/*

@@ -83,6 +83,13 @@ void Policy::touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 		session->life.use(now_ms);
 }
 
+bool Policy::is_active(uint32_t arena, uint32_t slot) const
+{
+	const Session *session = impl_->session(arena, slot);
+
+	return session && session->life.active();
+}
+
 void Policy::close_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
 	Session *session = impl_->session(arena, slot);

@@ -127,6 +127,7 @@ public:
 	void close_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	/* The engine says that it lives. */
 	void touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
+	[[nodiscard]] bool is_active(uint32_t arena, uint32_t slot) const;
 	/* The active sessions of a tenant, or of all; but for one slot. */
 	[[nodiscard]] ActiveLoad load(const uint32_t *tenant, uint32_t but_arena, uint32_t but_slot,
 				      uint64_t now_ms) const;

@@ -226,6 +226,22 @@ TEST_F(SessionTest, Complaint17WakeEndsAtItsDeadlineWhateverItWaitsFor)
 	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
 }
 
+TEST_F(SessionTest, AWakeThatFindsNoRoomLeavesTheSessionAsItWas)
+{
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=0", "SESSION__IDLE_MS=60000"}));
+	auto leased = all_of(1, 5);
+	ASSERT_NO_FATAL_FAILURE(fill(0, 5));
+	ASSERT_NO_FATAL_FAILURE(fill(1, 5));
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
+	ASSERT_EQ(cxl_kv_lease(arena_, leased.data(), leased.size(), timeout_ms, nullptr), 0);
+	ASSERT_EQ(cxl_kv_session_park(arena_, 1), 0);
+	for (uint64_t active : {0, 1}) {
+		EXPECT_EQ(cxl_kv_session_wake(arena_, 0, 200, nullptr), -EBUSY);
+		EXPECT_EQ(number_at(status(), "/sessions/active"), active);
+		ASSERT_EQ(cxl_kv_session_touch(arena_, 0), 0);
+	}
+}
+
 /* 20: a tier that only mirrors the one above is said so. */
 TEST_F(SessionTest, Complaint20AColdTierSmallerThanMemoryIsWarnedOf)
 {
