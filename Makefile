@@ -44,6 +44,7 @@ DAEMON_SRC := $(wildcard daemon/*.cc)
 CLI_SRC := $(wildcard daemon/cli/*.cc)
 CLIENT_SRC := $(wildcard daemon/client/*.c)
 ENGINE_SRC := $(wildcard selftests/engine/*.cc)
+PEERS_SRC := $(wildcard selftests/peers/*.cc)
 TESTLIB_SRC := $(wildcard selftests/lib/*.cc)
 UNIT_SRC := $(wildcard selftests/unit/*_test.cc)
 NATIVE_SRC := $(wildcard selftests/native/*_test.cc)
@@ -64,6 +65,7 @@ BENCH := $(BENCH_SRC:selftests/%.cc=$(B)/%)
 EXAMPLES := $(patsubst docs/%.c,$(B)/%,$(wildcard docs/examples/*.c))
 # The engine without its main, for tests that drive it.
 ENGINE_OBJ := $(filter-out %/main.o,$(call obj,$(ENGINE_SRC)))
+PEERS_OBJ := $(filter-out %/main.o,$(call obj,$(PEERS_SRC)))
 
 CHECK_SUITES := check-unit check-native check-vm
 
@@ -149,13 +151,18 @@ $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC) $(wildcard daemon/codec/*.cc) daemo
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -llzma -lpthread
 
+$(B)/peers/workload: $(call obj,$(PEERS_SRC)) $(LIBCXLKV)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread
+
 $(EXAMPLES): $(B)/examples/%: $(B)/obj/docs/examples/%.o $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib'
 
 TEST_LINK = $(CXX) $(LDFLAGS) $^ -o $@ -L$(B)/lib -Wl,-rpath,'$$ORIGIN/../lib' $(LIBS) $(CLI_LIBS) -ljson-c
-$(UNIT) $(LONG): $(B)/%: $(B)/obj/selftests/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
+$(UNIT) $(LONG): $(B)/%: $(B)/obj/selftests/%.o $(call obj,$(TESTLIB_SRC)) $(ENGINE_OBJ) $(PEERS_OBJ) $(LIBCLI) $(LIBDAEMON) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(TEST_LINK) -lgtest
@@ -275,6 +282,11 @@ bench: all $(BENCH) ## benchmarks, native
 
 bench-guest: all $(B)/bench/wake_bench ## waking from the second node of a guest beside recomputing: only the ratio means something
 	@selftests/vm/run --node1 ram --name bench --stream $(B)/bench/wake_bench warm 0
+
+.PHONY: bench-peers
+bench-peers: all $(B)/peers/workload ## KV pages in the right node: ours, DAMON and the kernel, a guest each (root; a kernel below build/kernels)
+	@selftests/deps -n debootstrap
+	@selftests/peers/bench
 
 clean: ## remove everything that was built, and the kernels and chroots of check-kernels
 	rm -rf $(B)
