@@ -258,7 +258,9 @@ public:
 		std::getline(std::ifstream("/proc/self/cgroup"), home_);
 		home_ = "/sys/fs/cgroup" + home_.substr(home_.find("::") + 2);
 		mkdir(path, 0755);
-		std::ofstream(std::string(path) + "/cpuset.mems") << nodes << std::flush;
+		std::ofstream mems(std::string(path) + "/cpuset.mems");
+		mems << nodes << std::flush;
+		EXPECT_TRUE(mems.good()) << "this kernel has no cpusets";
 	}
 	~Cpuset()
 	{
