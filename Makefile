@@ -207,11 +207,11 @@ ASAN := B=$(B)/sanitize $(OPT_SANITIZE) SANITIZE='-fsanitize=address,undefined -
 TSAN := B=$(B)/tsan $(OPT_SANITIZE) SANITIZE=-fsanitize=thread
 check-sanitize: ## unit and native tests under ASan and UBSan (root)
 	@$(MAKE) --no-print-directory $(ASAN) test-programs
-	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/sanitize/%,$(UNIT) $(NATIVE))
+	@selftests/run-sanitized $(B)/sanitize/reports $(patsubst $(B)/%,$(B)/sanitize/%,$(UNIT) $(NATIVE))
 
 check-thread-sanitize: ## likewise under TSan
 	@$(MAKE) --no-print-directory $(TSAN) test-programs
-	@selftests/run -t 1800 $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT) $(NATIVE))
+	@selftests/run-sanitized $(B)/tsan/reports $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT) $(NATIVE))
 
 check-crash: $(B)/unit/store_crash_test ## 1,000 kills of a process that uses the spill store
 	@CXL_KV_KILLS=1000 $<
@@ -228,7 +228,7 @@ $(B)/fuzz/store_fuzz: $(FUZZ_SRC) $(wildcard daemon/sys/spill_store*.h)
 .PHONY: check-crash fuzz fuzz-socket
 fuzz-socket: ## peers that send a daemon under ASan and UBSan anything (root; FUZZ_SECONDS=300)
 	@$(MAKE) --no-print-directory $(ASAN) $(B)/sanitize/bin/cxl-kvd $(B)/sanitize/native/socket_fuzz_test
-	@CXL_KV_FUZZ_SECONDS=$(FUZZ_SECONDS) selftests/run -t 3600 $(B)/sanitize/native/socket_fuzz_test
+	@CXL_KV_FUZZ_SECONDS=$(FUZZ_SECONDS) selftests/run-sanitized $(B)/sanitize/reports $(B)/sanitize/native/socket_fuzz_test
 
 fuzz: $(B)/fuzz/store_fuzz ## recovery of the spill store from anything, under ASan and UBSan (FUZZ_SECONDS=300)
 	@mkdir -p $(B)/fuzz/corpus

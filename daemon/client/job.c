@@ -191,7 +191,7 @@ static int start_job(const struct submission *s, const struct plan *plan)
 {
 	int rc;
 
-	if (!s->objects->attached)
+	if (!__atomic_load_n(&s->objects->attached, __ATOMIC_RELAXED))
 		return -ENOTCONN;
 	if (s->lane->nr_free < plan->nr_items)
 		kv_lane_reap(s->lane);

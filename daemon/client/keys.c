@@ -17,7 +17,7 @@ static int start_call(struct kv_objects *objects, struct kv_lane *lane, struct k
 
 	pthread_mutex_lock(&lane->lock);
 	kv_lane_reap(lane);
-	if (!objects->attached)
+	if (!__atomic_load_n(&objects->attached, __ATOMIC_RELAXED))
 		rc = -ENOTCONN;
 	else if (lane->nr_free < job->nr)
 		rc = -EAGAIN; /* the manager did not answer earlier calls */

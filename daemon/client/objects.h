@@ -93,7 +93,7 @@ struct kv_objects {
 	void *memory_at;
 	int staging;
 	void *staging_at;
-	bool attached; /* to the manager of now; under each lane's lock */
+	bool attached; /* to the manager of now; written under each lane's lock in turn. Atomic */
 	uint64_t next_job;
 	uint64_t nr_lookups, nr_hits; /* atomic; told to the manager with the next items */
 	uint32_t next_buffer;

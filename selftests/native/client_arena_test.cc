@@ -161,24 +161,26 @@ int open_and_create_as_nobody(const cxl_kv_options &options)
 
 TEST_F(ArenaTest, UnprivilegedClientUsesTheManagersDevice)
 {
-	std::atomic<bool> with_device{true};
+	/* The manager may look at it until the fixture ends it. */
+	auto with_device = std::make_shared<std::atomic<bool>>(true);
 	cxl_kv_options with = options();
 
 	if (geteuid() != 0 || access("/dev/userfaultfd", R_OK | W_OK))
 		GTEST_SKIP() << "needs root and /dev/userfaultfd";
 	with.log = [](void *, const char *) {};
 	manager_ = nullptr;
-	manager_ = std::make_unique<FakeManager>(socket_.path(), [&](Request &request) {
-		Reply reply = serve(request);
+	manager_ = std::make_unique<FakeManager>(
+		socket_.path(), [this, with_device](Request &request) {
+			Reply reply = serve(request);
 
-		if (request.body["op"] == "hello" && with_device)
-			reply.file.reset(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-		return reply;
-	});
+			if (request.body["op"] == "hello" && *with_device)
+				reply.file.reset(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+			return reply;
+		});
 	ASSERT_EQ(chmod(socket_.path().substr(0, socket_.path().rfind('/')).c_str(), 0755), 0);
 	ASSERT_EQ(chmod(socket_.path().c_str(), 0666), 0);
 	EXPECT_EQ(open_and_create_as_nobody(with), 0);
-	with_device = false;
+	*with_device = false;
 	EXPECT_EQ(open_and_create_as_nobody(with), -EPERM);
 }
 
