@@ -13,6 +13,7 @@
 #include <spawn.h>
 #include <sstream>
 #include <stdexcept>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -123,6 +124,15 @@ void DaemonProcess::end(int signal)
 void DaemonProcess::signal(int number) const
 {
 	::kill(pid_, number);
+}
+
+void DaemonProcess::limit_files(uint64_t nr) const
+{
+	rlimit limit{};
+
+	prlimit(pid_, RLIMIT_NOFILE, nullptr, &limit);
+	limit.rlim_cur = nr;
+	prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr);
 }
 
 bool DaemonProcess::runs() const

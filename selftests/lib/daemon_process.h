@@ -24,6 +24,8 @@ public:
 	/* SIGTERM, and waits for the orderly end. */
 	void terminate();
 	void signal(int number) const;
+	/* How many files it may have open from now on. */
+	void limit_files(uint64_t nr) const;
 	[[nodiscard]] bool runs() const;
 	[[nodiscard]] const std::string &socket() const { return socket_; }
 	[[nodiscard]] const std::string &folder() const { return folder_; }

@@ -200,7 +200,10 @@ TEST_F(AdviceStream, HealthTellsOfALivingAStuckAndALostManager)
 	EXPECT_GT(health.cold_limit_bytes, 32u << 20);
 	EXPECT_EQ(health.nr_store_errors, 0u);
 	daemon_.signal(SIGSTOP);
+	const auto begin = std::chrono::steady_clock::now();
 	EXPECT_EQ(cxl_kv_get_health(client_->kv, &health, 50), -ETIMEDOUT);
+	EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
+		<< "a new manager is waited for twice as long";
 	daemon_.signal(SIGCONT);
 	EXPECT_EQ(cxl_kv_get_health(client_->kv, &health, 20000), 0);
 	daemon_.kill();
@@ -236,6 +239,32 @@ TEST(Health, FrozenAndAFailingStoreAreSaid)
 	ASSERT_EQ(cxl_kv_get_health(client.kv, &health, 20000), 0);
 	EXPECT_EQ(health.flags, uint32_t{CXL_KV_HEALTH_FROZEN | CXL_KV_HEALTH_STORE_FAILING});
 	EXPECT_GT(health.nr_store_errors, 0u);
+}
+
+TEST(Health, AnObjectPoolThatCouldNotBeMadeIsSaid)
+{
+	if (geteuid() != 0)
+		GTEST_SKIP() << "needs root for userfaultfd and locked memory";
+	DaemonProcess daemon{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB", "OBJECTS__SIZE=16MiB"}};
+	daemon.start();
+	const auto id = identity();
+	const cxl_kv_group groups[] = {{kGroup, kObjectBytes}};
+	const cxl_kv_ns_options ns_options = {sizeof(ns_options), 0, "test", &id, groups, 1};
+	cxl_kv_options options{};
+	cxl_kv_ns *ns = nullptr;
+	cxl_kv *kv = nullptr;
+	options.size = sizeof(options);
+	options.socket_path = daemon.socket().c_str();
+	ASSERT_EQ(cxl_kv_open(&options, &kv), 0);
+	ASSERT_GE(cxl_kv_event_fd(kv, CXL_KV_LOAD), 0); /* what needs files of ours is done */
+	daemon.limit_files(1);
+	EXPECT_EQ(cxl_kv_ns_open(kv, &ns_options, nullptr, 0, &ns), -EOPNOTSUPP);
+	daemon.limit_files(1024);
+	cxl_kv_health health{};
+	health.size = sizeof(health);
+	EXPECT_EQ(cxl_kv_get_health(kv, &health, 20000), 0);
+	EXPECT_EQ(health.flags, uint32_t{CXL_KV_HEALTH_NO_OBJECTS});
+	cxl_kv_close(kv);
 }
 
 TEST_F(AdviceStream, HealthSaysThatATierIsBeingEmptied)
