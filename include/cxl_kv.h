@@ -212,8 +212,8 @@ int cxl_kv_session_prefetch(struct cxl_kv_arena *arena, uint32_t slot, uint32_t 
  * With @timeout_ms 0 returns when the request is queued, else when all are
  * resident. Errors as cxl_kv_lease. -EBUSY: too many sessions are active or
  * being woken; *@retry_ms, where not NULL and not 0, says when to ask again.
- * After an error nothing is on its way any more, and who waited in vain for room is
- * parked: recompute, or ask again.
+ * After an error nothing is on its way any more, and a session that waited in vain for
+ * room is parked again where it was: recompute, or ask again.
  */
 int cxl_kv_session_wake(struct cxl_kv_arena *arena, uint32_t slot, uint32_t timeout_ms,
 			uint32_t *retry_ms);

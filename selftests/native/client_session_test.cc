@@ -61,6 +61,34 @@ protected:
 		return nr;
 	}
 
+	/* One wake of 40 blocks waits for room; how many of another one wait for their turn? */
+	uint64_t wakes_behind_another(std::vector<std::string> bounds)
+	{
+		bounds.insert(bounds.end(),
+			      {"SESSION__RESERVE_BLOCKS=0", "SESSION__IDLE_MS=60000"});
+		start(bounds);
+		for (uint32_t slot : {0, 2, 1})
+			fill(slot, slot == 2 ? 1 : 5);
+		auto leased = all_of(1, 5);
+		EXPECT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
+		EXPECT_EQ(cxl_kv_lease(arena_, leased.data(), leased.size(), timeout_ms, nullptr),
+			  0);
+		EXPECT_EQ(cxl_kv_session_park(arena_, 1), 0);
+		auto wake = [this](uint32_t slot) {
+			return cxl_kv_session_wake(arena_, slot, timeout_ms, nullptr);
+		};
+		auto first = std::async(std::launch::async, wake, 0);
+		EXPECT_TRUE(
+			eventually([] { return number_at(status(), "/sessions/active") == 1; }));
+		/* Without a deadline it is answered when it is in the gate. */
+		EXPECT_EQ(cxl_kv_session_wake(arena_, 2, 0, nullptr), 0);
+		const uint64_t waiting = number_at(status(), "/wake/waiting");
+		EXPECT_EQ(cxl_kv_unlease(arena_, leased.data(), leased.size()), 0);
+		EXPECT_EQ(first.get(), 0);
+		EXPECT_TRUE(eventually([] { return number_at(status(), "/wake/waiting") == 0; }));
+		return waiting;
+	}
+
 	static json status()
 	{
 		json answer;
@@ -224,6 +252,41 @@ TEST_F(SessionTest, Complaint17WakeEndsAtItsDeadlineWhateverItWaitsFor)
 	EXPECT_EQ(count(1, 1u << CXL_KV_RESTORING), 0u);
 	ASSERT_EQ(cxl_kv_unlease(arena_, leased.data(), leased.size()), 0);
 	EXPECT_EQ(cxl_kv_session_wake(arena_, 1, timeout_ms, nullptr), 0);
+}
+
+TEST_F(SessionTest, AnActiveSessionKeepsRoomForItsNextBlocks)
+{
+	/* 24 of 64 blocks for each. */
+	ASSERT_NO_FATAL_FAILURE(start({"SESSION__RESERVE_BLOCKS=3", "SESSION__IDLE_MS=60000"}));
+	uint32_t retry_ms = 0;
+	ASSERT_EQ(cxl_kv_session_open(arena_, 0, nullptr), 0);
+	ASSERT_EQ(cxl_kv_session_open(arena_, 1, nullptr), 0);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 2, &retry_ms), -EBUSY);
+	EXPECT_GT(retry_ms, 0u);
+	for (uint32_t slot : {0, 1}) {
+		auto next = all_of(slot, 3);
+		EXPECT_EQ(cxl_kv_make(arena_, next.data(), next.size(), timeout_ms), 0);
+	}
+	for (uint32_t slot : {0, 1})
+		ASSERT_EQ(cxl_kv_session_park(arena_, slot), 0);
+	EXPECT_EQ(cxl_kv_session_open(arena_, 2, nullptr), 0);
+}
+
+TEST_F(SessionTest, WakesWithinTheBoundsDoNotWaitForEachOther)
+{
+	EXPECT_EQ(wakes_behind_another({"SESSION__MAX_WAKES=8", "SESSION__MAX_WAKE_PERMIL=1000"}),
+		  0u);
+}
+
+TEST_F(SessionTest, WakesBeyondTheirNumberWaitForTheirTurn)
+{
+	EXPECT_EQ(wakes_behind_another({"SESSION__MAX_WAKES=1", "SESSION__MAX_WAKE_PERMIL=1000"}),
+		  1u);
+}
+
+TEST_F(SessionTest, WakesBeyondTheirBytesWaitForTheirTurn)
+{
+	EXPECT_EQ(wakes_behind_another({"SESSION__MAX_WAKES=8", "SESSION__MAX_WAKE_PERMIL=1"}), 1u);
 }
 
 TEST_F(SessionTest, AWakeThatFindsNoRoomLeavesTheSessionAsItWas)

@@ -335,6 +335,41 @@ TEST(ClientKilled, at_each_call_nothing_of_it_stays)
 	EXPECT_EQ(client.load_one(key(0)), 0);
 }
 
+/* It has the client's socket open, so nobody hangs up. */
+TEST(ClientKilled, a_child_that_it_left_behind_keeps_nothing)
+{
+	if (geteuid() != 0)
+		GTEST_SKIP() << "needs root for userfaultfd and locked memory";
+	DaemonProcess daemon{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB", "OBJECTS__SIZE=16MiB"}};
+	daemon.start();
+	ObjectClient client(daemon.socket());
+	const cxl_kv_key locked = key(1);
+	int pipe_fds[2];
+	ASSERT_EQ(pipe(pipe_fds), 0);
+	ASSERT_EQ(client.store_one(locked), 0);
+	pid_t child = fork();
+	if (!child) {
+		char byte;
+		close(pipe_fds[1]);
+		ObjectClient victim(daemon.socket());
+		if (cxl_kv_lock(victim.ns, &locked, 1, 9, 600000, nullptr) < 0)
+			_exit(2);
+		if (!fork())
+			_exit(static_cast<int>(read(pipe_fds[0], &byte, 1))); /* until we end it */
+		raise(SIGKILL);
+	}
+	int status = 0;
+	ASSERT_EQ(waitpid(child, &status, 0), child);
+	ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+	EXPECT_TRUE(eventually([&] {
+		int32_t result = 0;
+		cxl_kv_delete(client.ns, &locked, 1, &result);
+		return result == 0 || result == -ENOENT;
+	})) << daemon.log();
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+}
+
 } // namespace
 
 } // namespace cxlkv::test
