@@ -112,7 +112,7 @@ TEST(VictimQueue, AScanThatHasEnoughLeavesTheRestOfABucket)
 /* design.md section 6: 24 bytes a block, which is 120 MiB for a 128K context of 640 heads. */
 TEST(VictimQueue, BooksOfALongContextTake24BytesABlockInAnyOrderOfUse)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	GTEST_SKIP() << "counts resident memory, of which the sanitizer takes some";
 #endif
 	Geometry g;
