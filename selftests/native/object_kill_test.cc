@@ -247,6 +247,55 @@ private:
 	Bytes bytes_ = Bytes(kObjectBytes);
 };
 
+/* Forks victims in a process of its own, which has no threads: made before the test has any. */
+class Launcher {
+public:
+	explicit Launcher(const std::function<void(int)> &victim)
+	{
+		if (pipe(ask_) || pipe(answer_))
+			throw std::runtime_error("no pipes");
+		pid_ = fork();
+		if (pid_)
+			return;
+		close(ask_[1]);
+		for (int n; read(ask_[0], &n, sizeof(n)) == sizeof(n);) {
+			int status = -1;
+			pid_t child = fork();
+			if (!child) {
+				victim(n);
+				_exit(0);
+			}
+			waitpid(child, &status, 0);
+			if (write(answer_[1], &status, sizeof(status)) != sizeof(status))
+				break;
+		}
+		_exit(0);
+	}
+	~Launcher()
+	{
+		for (int fd : {ask_[0], ask_[1], answer_[0], answer_[1]})
+			close(fd);
+		waitpid(pid_, nullptr, 0);
+	}
+	Launcher(const Launcher &) = delete;
+	Launcher &operator=(const Launcher &) = delete;
+
+	/* How the victim ended. */
+	int run(int n) const
+	{
+		int status = -1;
+
+		if (write(ask_[1], &n, sizeof(n)) != sizeof(n) ||
+		    read(answer_[0], &status, sizeof(status)) != sizeof(status))
+			throw std::runtime_error("the launcher is gone");
+		return status;
+	}
+
+private:
+	int ask_[2], answer_[2];
+	pid_t pid_;
+};
+
 /* All that the library exports, by its map file; the folder of the tree is above the program's. */
 std::set<std::string> exported()
 {
@@ -282,6 +331,15 @@ TEST(ClientKilled, at_each_call_nothing_of_it_stays)
 	DaemonProcess daemon{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB", "OBJECTS__SIZE=16MiB"}};
 	daemon.start();
 	setenv("CXL_KV_SOCKET", daemon.socket().c_str(), 1);
+	const Launcher launcher([&](int last) {
+		Victim victim(daemon.socket(), last);
+		victim.run();
+		/* Those that were not called are told by name. */
+		for (const std::string &name : exported())
+			if (!victim.called.contains(name))
+				std::cout << "# never called: " << name << std::endl;
+		_exit(victim.called == exported() ? 0 : 3);
+	});
 	ObjectClient client(daemon.socket());
 	const auto mine = keys(0, 10);
 	std::vector<int32_t> results(10);
@@ -295,18 +353,7 @@ TEST(ClientKilled, at_each_call_nothing_of_it_stays)
 
 	for (bool killed = true; killed; nr_kills += killed) {
 		client.store(mine);
-		pid_t child = fork();
-		if (!child) {
-			Victim victim(daemon.socket(), nr_kills);
-			victim.run();
-			/* Those that were not called are told by name. */
-			for (const std::string &name : exported())
-				if (!victim.called.contains(name))
-					std::cout << "# never called: " << name << std::endl;
-			_exit(victim.called == exported() ? 0 : 3);
-		}
-		int status = 0;
-		ASSERT_EQ(waitpid(child, &status, 0), child);
+		const int status = launcher.run(nr_kills);
 		killed = WIFSIGNALED(status);
 		ASSERT_TRUE(killed || WEXITSTATUS(status) == 0) << "exit " << WEXITSTATUS(status);
 		/* What it reserved falls, what it had stored is as good as anybody's. */
@@ -342,13 +389,10 @@ TEST(ClientKilled, a_child_that_it_left_behind_keeps_nothing)
 		GTEST_SKIP() << "needs root for userfaultfd and locked memory";
 	DaemonProcess daemon{{"HOT__LIMIT=16MiB", "COLD__SIZE=64MiB", "OBJECTS__SIZE=16MiB"}};
 	daemon.start();
-	ObjectClient client(daemon.socket());
 	const cxl_kv_key locked = key(1);
 	int pipe_fds[2];
 	ASSERT_EQ(pipe(pipe_fds), 0);
-	ASSERT_EQ(client.store_one(locked), 0);
-	pid_t child = fork();
-	if (!child) {
+	const Launcher launcher([&](int) {
 		char byte;
 		close(pipe_fds[1]);
 		ObjectClient victim(daemon.socket());
@@ -357,9 +401,10 @@ TEST(ClientKilled, a_child_that_it_left_behind_keeps_nothing)
 		if (!fork())
 			_exit(static_cast<int>(read(pipe_fds[0], &byte, 1))); /* until we end it */
 		raise(SIGKILL);
-	}
-	int status = 0;
-	ASSERT_EQ(waitpid(child, &status, 0), child);
+	});
+	ObjectClient client(daemon.socket());
+	ASSERT_EQ(client.store_one(locked), 0);
+	const int status = launcher.run(0);
 	ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
 	EXPECT_TRUE(eventually([&] {
 		int32_t result = 0;
