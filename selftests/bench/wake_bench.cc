@@ -150,10 +150,11 @@ private:
 
 /*
  * seconds = fixed + a n + b n^2: a session that is opened and has its blocks made costs
- * something, and what a token costs grows with those before it.
+ * something, and what a token costs grows with those before it. Measured at the start; how
+ * busy the machine is changes, so what came since scales it.
  */
 struct PrefillModel {
-	double fixed = 0, a = 0, b = 0;
+	double fixed = 0, a = 0, b = 0, scale = 1;
 
 	/* Of 1 token, and of n1 and n2. */
 	PrefillModel(double s, double n1, double s1, double n2, double s2)
@@ -166,7 +167,12 @@ struct PrefillModel {
 	}
 	[[nodiscard]] double tokens_per_s(double n) const
 	{
-		return n / (fixed + a * n + b * n * n);
+		return n / (scale * (fixed + a * n + b * n * n));
+	}
+	/* What n tokens took just now; none counts for more than twice as slow. */
+	void learn(double n, double seconds)
+	{
+		scale *= 1 + (std::min(seconds * tokens_per_s(n) / n, 2.0) - 1) / 4;
 	}
 };
 
@@ -204,7 +210,7 @@ int show_decisions(Bench &bench, uint32_t nr_cases)
 		}
 		return median(times);
 	};
-	const PrefillModel prefill(timed(1), 64, timed(64), kContext, timed(kContext));
+	PrefillModel prefill(timed(1), 64, timed(64), kContext, timed(kContext));
 	std::mt19937_64 random(1);
 	uint32_t nr_clear = 0, nr_right = 0, nr_fetch = 0;
 	for (uint32_t i = 0; i < nr_cases; i++) {
@@ -222,6 +228,7 @@ int show_decisions(Bench &bench, uint32_t nr_cases)
 			bench.close();
 		}
 		const double recompute = median(computed), fetch = median(fetched);
+		prefill.learn(nr, recompute);
 		const bool says_fetch = decision.verdict == CXL_KV_FETCH;
 		nr_fetch += fetch < recompute;
 		if (std::max(fetch, recompute) < 1.1 * std::min(fetch, recompute))
