@@ -105,7 +105,7 @@ void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)
 	float wanted = static_cast<float>(options_.promote_score);
 	RunScored scored = score_run(table, first, nr, ema_, clock_.now(), score, wanted);
 	add_to_head(head, scored.resident);
-	for (uint32_t b = first; scored.promotable && b < first + nr; b++)
+	for (uint32_t b = first; !adaptive_ && scored.promotable && b < first + nr; b++)
 		if (table.where(b) == Where::Warm && table.ema[b] >= wanted &&
 		    to_promote.size() < max_wishes)
 			to_promote.push_back(b);
@@ -132,6 +132,8 @@ void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
 			continue;
 		nr_alike++;
 		nr_accesses[as_index(table.where(b))]++;
+		if (adaptive_ && table.where(b) == Where::Warm && to_promote.size() < max_wishes)
+			to_promote.push_back(b);
 		table.set_accessed(b, now);
 		table.set_kind(b, ReuseLearner::kind_of(table.ema[b]));
 		if (has_cold && now - before.accessed > 1)
@@ -485,6 +487,15 @@ double ArenaState::priority(uint32_t block) const
 double ArenaState::score(uint32_t block) const
 {
 	return block < nr_blocks_ ? current_ema(block) : 0;
+}
+
+double ArenaState::promise(uint32_t block) const
+{
+	const uint32_t age = clock_.now() - table.accessed(block);
+	const uint8_t kind = table.kind(block);
+
+	return adaptive_ && learner_.knows(kind, age) ? learner_.worth(kind, age)
+						      : current_ema(block);
 }
 
 /* All blocks of a head decay alike, so their sum does too. */

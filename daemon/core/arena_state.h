@@ -133,6 +133,9 @@ public:
 	/* Time to learn; once a plan. */
 	void learn() { learner_.run(clock_.now()); }
 	[[nodiscard]] double score(uint32_t block) const;
+	/* Uses a step that it may still have: what was learned of its like, until then its score.
+	 */
+	[[nodiscard]] double promise(uint32_t block) const;
 	void score_soon(uint32_t block) const
 	{
 		__builtin_prefetch(&table.scored[block]);

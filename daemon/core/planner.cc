@@ -25,6 +25,7 @@ std::vector<Order> Planner::run()
 		arena->tidy_queue(Where::Warm);
 	}
 	reckon_tenants();
+	find_promotable();
 	drop();
 	make_tenants_room();
 	if (input_.drain_warm)
@@ -138,27 +139,12 @@ void Planner::make_hot_room()
 			std::min(wanted, hot.limit_bytes);
 	uint64_t waking = std::min(input_.waking_hot_bytes + waking_bytes(), hot.limit_bytes);
 	uint64_t soft = used > hot.high_bytes ? used - std::min(hot.low_bytes, used) : 0;
-	/* Demote before promote: what scores higher in warm takes the place of what does not score.
-	 */
-	soft = std::max(soft, minus(used + promotable_bytes(), hot.high_bytes));
 	/* And the next blocks of who is active. */
 	soft = std::max(soft, minus(used + reserve_bytes(), hot.limit_bytes));
 	make_room(Where::Hot,
 		  {soft, minus(used, hot.limit_bytes), minus(used + waking, hot.limit_bytes)});
+	exchange();
 	flush();
-}
-
-/* Blocks in warm that would be promoted now if there were room; at most half of the move budget,
- * the other half is for the demotions that make it. */
-uint64_t Planner::promotable_bytes() const
-{
-	uint64_t bytes = 0;
-	for (const auto &[id, arena] : arenas_)
-		for (uint32_t b : arena->to_promote)
-			if (arena->table.where(b) == Where::Warm &&
-			    arena->score(b) >= options_.promote_score)
-				bytes += arena->geometry().block_bytes;
-	return std::min(bytes, move_left_ / 2);
 }
 
 void Planner::make_room(Where tier, const Excess &excess)
@@ -272,7 +258,11 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return false;
 	if (pass.hard())
 		return true;
-	return (pass.reach == Reach::Needed || arena.score(block) < options_.demote_score) &&
+	/* Where the engine does not say what counts, what was learned does: a new block has no
+	 * score. */
+	const double score = session.scored ? arena.score(block)
+					    : std::max(arena.score(block), arena.promise(block));
+	return (pass.reach == Reach::Needed || score < options_.demote_score) &&
 	       arena.phase(slot) != Phase::Prefill;
 }
 
@@ -289,21 +279,30 @@ bool Planner::take(ArenaState &arena, uint32_t block, Where tier)
 		return false; /* two entries of one block */
 	if (arena.outside_window(block))
 		pick(arena, block, Action::Drop);
-	else if (!(tier == Where::Hot && demote(arena, block)) && !spill(arena, block))
+	else if (tier == Where::Hot && may_demote(arena)) {
+		if (!demote(arena, block))
+			return false; /* the move budget is used up: the next plan has another */
+	} else if (!spill(arena, block))
 		return false;
 	const Session &session = arena.sessions[arena.geometry().slot_of(block)];
 	counters_.nr_active_evicted_blocks += session.in_use();
 	return true;
 }
 
+bool Planner::may_demote(const ArenaState &arena)
+{
+	const uint64_t bytes = arena.geometry().block_bytes;
+
+	return arena.warm_allowed && warm_left_ >= bytes && tenant_left(arena).warm >= bytes;
+}
+
 bool Planner::demote(ArenaState &arena, uint32_t block)
 {
 	const uint64_t bytes = arena.geometry().block_bytes;
-	TenantLeft &tenant = tenant_left(arena);
-	if (!arena.warm_allowed || warm_left_ < bytes || tenant.warm < bytes || move_left_ < bytes)
+	if (!may_demote(arena) || move_left_ < bytes)
 		return false;
 	warm_left_ -= bytes;
-	tenant.warm -= bytes;
+	tenant_left(arena).warm -= bytes;
 	move_left_ -= bytes;
 	pick(arena, block, Action::Demote);
 	return true;
@@ -360,24 +359,101 @@ void Planner::prefetch()
 	flush();
 }
 
-void Planner::promote()
+/* What was used in warm since the last plan, or found no room in it. */
+void Planner::find_promotable()
 {
-	std::vector<Victim> found;
 	for (auto &[id, arena] : arenas_) {
 		for (uint32_t b : arena->to_promote)
-			found.push_back({arena.get(), b, 0, arena->score(b)});
+			if (arena->table.where(b) == Where::Warm && !arena->table.ordered(b) &&
+			    arena->movable(b, input_.now_ms, true) &&
+			    arena->promise(b) >= options_.promote_score)
+				promotable_.push_back({arena.get(), b, 0, arena->promise(b)});
 		arena->to_promote.clear();
 	}
-	std::sort(found.begin(), found.end(),
-		  [](const Victim &a, const Victim &b) { return a.priority > b.priority; });
+	std::sort(promotable_.begin(), promotable_.end(), [](const Victim &a, const Victim &b) {
+		if (a.priority != b.priority)
+			return a.priority > b.priority;
+		return a.arena != b.arena ? a.arena->id() < b.arena->id() : a.block < b.block;
+	});
+	auto again = std::unique(promotable_.begin(), promotable_.end(),
+				 [](const Victim &a, const Victim &b) {
+					 return a.arena == b.arena && a.block == b.block;
+				 });
+	promotable_.erase(again, promotable_.end());
+}
+
+/*
+ * Demote before promote: where hot is full, what promises most in warm takes the
+ * place of what promises least there. At most half of the move budget, the other
+ * half is for the promotions.
+ */
+void Planner::exchange()
+{
+	uint64_t room = hot_room(input_.hot.high_bytes) + ordered_bytes(Where::Hot);
+	uint64_t left = move_left_ / 2, wanted = 0;
+	for (const Victim &come : promotable_)
+		wanted += come.arena->geometry().block_bytes;
+	if (wanted <= room)
+		return;
+	const Pass pass{Where::Hot, Reach::Needed};
+	std::vector<Victim> found;
+	for (auto &[id, arena] : arenas_) {
+		Collector collector(*this, *arena, pass, VictimQueue::Normal,
+				    std::min(wanted - room, left), found);
+		arena->scan(Where::Hot, VictimQueue::Normal, collector);
+	}
+	for (Victim &go : found)
+		go.priority =
+			go.arena->sessions[go.arena->geometry().slot_of(go.block)].life.active()
+				? go.arena->promise(go.block)
+				: 0;
+	/* Of those that promise next to nothing, who was used last has been seen for the shortest.
+	 */
+	std::sort(found.begin(), found.end(), [this](const Victim &a, const Victim &b) {
+		const double next_to_nothing = options_.demote_score / 10;
+		const double pa = std::max(a.priority, next_to_nothing),
+			     pb = std::max(b.priority, next_to_nothing);
+		if (pa != pb)
+			return pa < pb;
+		const uint32_t ua = a.arena->table.accessed(a.block),
+			       ub = b.arena->table.accessed(b.block);
+		return ua != ub ? ua < ub : a.block > b.block;
+	});
+	auto go = found.begin();
+	for (const Victim &come : promotable_) {
+		const uint64_t bytes = come.arena->geometry().block_bytes;
+		for (; room < bytes; go++) {
+			if (go == found.end() || !makes_way(*go, come))
+				return;
+			const uint64_t freed = go->arena->geometry().block_bytes;
+			if (left < freed || !demote(*go->arena, go->block))
+				return;
+			room += freed;
+			left -= freed;
+		}
+		room -= bytes;
+	}
+}
+
+/*
+ * Worth two moves: what comes promises more than what goes, by promote_score to
+ * demote_score, and what was only seen to be touched was so more than once: a scan
+ * sends nothing away.
+ */
+bool Planner::makes_way(const Victim &go, const Victim &come) const
+{
+	const bool told = come.arena->sessions[come.arena->geometry().slot_of(come.block)].scored;
+	const bool again = come.arena->score(come.block) > options_.alpha * 1.01;
+
+	return (told || again) && go.priority < options_.demote_score &&
+	       go.priority * options_.promote_score < come.priority * options_.demote_score;
+}
+
+void Planner::promote()
+{
 	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
-	for (const Victim &v : found) {
+	for (const Victim &v : promotable_) {
 		uint64_t bytes = v.arena->geometry().block_bytes;
-		if (v.arena->table.where(v.block) != Where::Warm ||
-		    v.priority < options_.promote_score ||
-		    !v.arena->movable(v.block, input_.now_ms, true) ||
-		    v.arena->table.ordered(v.block))
-			continue;
 		if (room < bytes) {
 			v.arena->to_promote.push_back(v.block); /* the next plan may have it */
 			continue;

@@ -88,7 +88,9 @@ private:
 	void promote_all();
 	void drain_cold();
 	void make_hot_room();
-	[[nodiscard]] uint64_t promotable_bytes() const;
+	void find_promotable();
+	void exchange();
+	[[nodiscard]] bool makes_way(const Victim &go, const Victim &come) const;
 	/* Bytes that a tier has too much: for its watermark; at once; and with those who wait to
 	 * be woken. */
 	struct Excess {
@@ -105,6 +107,8 @@ private:
 	bool take(ArenaState &arena, uint32_t block, Where tier);
 	/* Order it down, where budgets and quotas allow. */
 	bool demote(ArenaState &arena, uint32_t block);
+	/* Warm has room for a block more of it. */
+	[[nodiscard]] bool may_demote(const ArenaState &arena);
 	bool spill(ArenaState &arena, uint32_t block);
 
 	/* By whole sessions: planner_sessions.cc. */
@@ -138,6 +142,7 @@ private:
 	const PlanInput &input_;
 	uint64_t move_left_, spill_left_, warm_left_;
 	std::vector<TenantLeft> tenants_;
+	std::vector<Victim> promotable_; /* the most promising first */
 	bool idle_held_ = false; /* the last take_idle() met blocks that may go a little later */
 	const uint32_t *counted_ = nullptr; /* the tenant whose arenas are looked at; null: all */
 	uint64_t coming_bytes_ = 0;         /* ordered to hot by this plan */

@@ -31,7 +31,7 @@ double bin_begin(unsigned bin)
 
 ReuseModel::ReuseModel(double half_life)
     : half_life_(half_life), uses_(nr_kinds * nr_bins), block_time_(nr_kinds * nr_bins),
-      passes_(nr_kinds * nr_bins), worth_(nr_kinds * nr_bins)
+      passes_(nr_kinds * nr_bins), worth_(nr_kinds * nr_bins), known_(nr_kinds * nr_bins)
 {
 	/* Until something was learned: the older, the less. */
 	for (unsigned i = 0; i < worth_.size(); i++)
@@ -103,6 +103,7 @@ void ReuseModel::learn_kind(Kind kind, const std::vector<double> &prior)
 	for (unsigned bin = 0; bin < nr_bins; bin++) {
 		width[bin] = bin_begin(bin + 1) - bin_begin(bin);
 		double block_time = prior_blocks * std::max(width[bin], 1.0);
+		known_[at(kind, bin)] = block_time_[at(kind, bin)] >= block_time;
 		rate[bin] = (uses_[at(kind, bin)] + prior[bin] * block_time) /
 			    (block_time_[at(kind, bin)] + block_time);
 	}

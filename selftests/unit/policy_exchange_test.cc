@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What is used in warm takes the place of what is not in a hot tier that is full. */
+#include "lib/policy_fixture.h"
+
+using namespace cxlkv;
+
+namespace {
+
+/* 48 blocks of slot 0 in hot, as many as it takes, and 16 in warm: those of head 3. */
+class PolicyExchangeTest : public PolicyTest {
+protected:
+	void SetUp() override
+	{
+		start();
+		policy->open_session(1, 0, now_ms);
+		make_slot(0);
+		moved(48, 16, Where::Warm);
+		now_ms += 1000;
+	}
+
+	void sample(uint64_t touched)
+	{
+		now_ms += 1000;
+		policy->sample(1, 0, touched, 0, now_ms);
+	}
+	std::vector<Order> plan_full(uint32_t high = 48)
+	{
+		PlanInput in = hot_of(48, 60, high, high);
+		in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+		return plan(in);
+	}
+
+	static constexpr uint64_t warm_blocks = 0xffull << 48; /* eight of them */
+	static constexpr uint64_t hot_blocks = 0xffull;        /* and eight that are hot */
+};
+
+} // namespace
+
+TEST_F(PolicyExchangeTest, UsedOnceIsWorthFreeRoomAndNobodysPlace)
+{
+	sample(warm_blocks | hot_blocks);
+	EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty());
+	sample(warm_blocks | hot_blocks);
+	EXPECT_EQ(blocks(plan_full(), Action::Demote).size(), 8u);
+}
+
+TEST_F(PolicyExchangeTest, UsedOnceComesWhereThereIsRoom)
+{
+	sample(warm_blocks);
+	auto orders = plan_full(50);
+	EXPECT_EQ(blocks(orders, Action::Promote).size(), 2u);
+	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
+}
+
+TEST_F(PolicyExchangeTest, WhatIsNotUsedMakesWayAndWhatIsUsedStays)
+{
+	for (int i = 0; i < 3; i++)
+		sample(warm_blocks | hot_blocks);
+	auto down = blocks(plan_full(), Action::Demote);
+	EXPECT_EQ(down.size(), 8u);
+	for (uint32_t block : down)
+		EXPECT_GE(block, 8u);
+}
+
+TEST_F(PolicyExchangeTest, AmongEqualsNobodyMoves)
+{
+	for (int i = 0; i < 4; i++)
+		sample(warm_blocks | ((1ull << 48) - 1));
+	auto orders = plan_full();
+	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
+	EXPECT_TRUE(blocks(orders, Action::Promote).empty());
+}
+
+/* A reader that goes through everything once, beside a set that is read all the time. */
+TEST_F(PolicyExchangeTest, AScanMovesNothing)
+{
+	for (uint32_t block = 48; block < 64; block += 2) {
+		sample(hot_blocks | 3ull << block);
+		EXPECT_TRUE(plan_full().empty());
+	}
+}
+
+TEST_F(PolicyExchangeTest, WhatIsOnItsWayDownIsNotOrderedAgain)
+{
+	for (int i = 0; i < 3; i++)
+		sample(warm_blocks);
+	EXPECT_EQ(blocks(plan_full(), Action::Demote).size(), 8u);
+	now_ms += 20;
+	EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty());
+}
+
+/* Masses of attention over many blocks are small, however often each of them is used. */
+TEST_F(PolicyExchangeTest, WhatTheEngineUsesInEachStepComesHoweverSmallItsMass)
+{
+	std::set<uint32_t> down;
+	for (uint32_t step = 1; step <= 100 && down.empty(); step++) {
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+		score(0, 3, 1, 15, 0.05);
+		down = blocks(plan_full(), Action::Demote);
+	}
+	EXPECT_GE(down.size(), 14u);
+}
+
+TEST_F(PolicyExchangeTest, AMoveBudgetThatIsUsedUpSendsNothingToCold)
+{
+	PlanInput in = hot_of(48, 40, 40, 40);
+	in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	in.move_budget_bytes = 3 * block_bytes;
+	auto orders = plan(in);
+	EXPECT_EQ(blocks(orders, Action::Demote).size(), 3u);
+	EXPECT_TRUE(blocks(orders, Action::Spill).empty()) << "warm has room, only not at once";
+}
