@@ -55,7 +55,10 @@ void Judge::move(uint32_t page, bool up)
 
 	(up ? verdict_.nr_promoted : verdict_.nr_demoted)++;
 	verdict_.nr_promoted_of_hot_set += up && is_hot_[page];
-	verdict_.nr_ping_pong += last.look && last.up != up && look_ - last.look <= soon;
+	if (last.look && last.up != up && look_ - last.look <= soon) {
+		verdict_.nr_ping_pong++;
+		nr_brought_back_ += up;
+	}
 	last = {look_, up, false};
 }
 
@@ -76,9 +79,6 @@ void Judge::count_reads(uint32_t page, Place place)
 		return;
 	if (last.up) {
 		nr_read_promoted_++;
-		last.judged = true;
-	} else if (look_ - last.look <= soon) {
-		nr_regretted_++;
 		last.judged = true;
 	}
 }
@@ -104,7 +104,7 @@ Verdict Judge::verdict() const
 {
 	Verdict verdict = verdict_;
 
-	verdict.nr_useful = nr_read_promoted_ + verdict.nr_demoted - nr_regretted_;
+	verdict.nr_useful = nr_read_promoted_ + verdict.nr_demoted - nr_brought_back_;
 	verdict.recall = nr_recalls_ ? recall_sum_ / nr_recalls_ : 0;
 	return verdict;
 }

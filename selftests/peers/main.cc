@@ -349,36 +349,32 @@ Result<json> Driver::run()
 
 /*
  * Bytes that a process gets of the hot node: as much as it has when the kernel has
- * made what room it makes there, so it asks until it gets no more.
+ * made what room it makes there, so it asks again until it gets no more.
  */
 Result<uint64_t> find_room(int hot_node)
 {
-	constexpr size_t most = 512u << 20, tries = 20;
+	constexpr size_t most = 384u << 20, chunk = 256, enough = (16u << 20) / page_bytes;
 	auto pages = Places::create(hot_node);
 	auto memory = make_memory(Kind::Plain, {1, most / Shape::nr_heads / Shape::block_bytes});
 	std::vector<Place> places;
-	size_t room = 0;
+	size_t room = 0, found = chunk, end = 0;
 
 	if (!pages || !memory)
 		return pages ? memory.error() : pages.error();
-	for (size_t t = 0; t < tries; t++) {
-		const size_t before = room;
-		/* A little more than is asked for of the hot node, so that it stays short of
-		 * memory. */
-		const size_t more =
-			std::min<size_t>(most / page_bytes, room + (96u << 20) / page_bytes);
-		std::byte *base = (*memory)->base();
-		for (size_t p = 0; p < more; p++)
-			base[p * page_bytes] = std::byte{1};
+	while (found >= chunk) {
+		found = 0;
+		for (size_t warm = 0; warm < enough && end < most / page_bytes; end += chunk) {
+			std::byte *base = (*memory)->base() + end * page_bytes;
+			for (size_t p = 0; p < chunk; p++)
+				base[p * page_bytes] = std::byte{1};
+			if (auto looked = pages->look(base, chunk, places); !looked)
+				return looked.error();
+			const auto hot = std::count(places.begin(), places.end(), Place::Hot);
+			found += static_cast<size_t>(hot);
+			warm += chunk - static_cast<size_t>(hot);
+		}
+		room += found;
 		std::this_thread::sleep_for(std::chrono::milliseconds(200));
-		if (auto looked = pages->look(base, more, places); !looked)
-			return looked.error();
-		room = static_cast<size_t>(std::count(places.begin(), places.end(), Place::Hot));
-		for (size_t p = 0; p < more; p++)
-			if (places[p] != Place::Hot)
-				madvise(base + p * page_bytes, page_bytes, MADV_DONTNEED);
-		if (t && room <= before + 128)
-			break;
 	}
 	return room * page_bytes;
 }

@@ -88,14 +88,15 @@ TEST(PeersJudge, AMoveThatServesNobodyIsOfNoUse)
 {
 	Judge judge(8, {Place::Warm, Place::Hot, Place::Hot});
 	judge.hot_set({1}, false);
-	/* Page 0 comes up for nothing; page 1 goes down and is missed; page 2 goes down rightly. */
+	/* Page 0 comes up for nothing; page 1 goes down and has to come back, page 2 does not. */
 	judge.look({Place::Hot, Place::Warm, Place::Warm});
+	judge.look({Place::Hot, Place::Hot, Place::Warm});
 	judge.read(1);
-	judge.look({Place::Hot, Place::Warm, Place::Warm});
+	judge.look({Place::Hot, Place::Hot, Place::Warm});
 	const Verdict v = judge.verdict();
-	EXPECT_EQ(v.nr_moved(), 3u);
-	EXPECT_EQ(v.nr_useful, 1u);
-	EXPECT_EQ(v.nr_ping_pong, 0u);
+	EXPECT_EQ(v.nr_moved(), 4u);
+	EXPECT_EQ(v.nr_useful, 2u);
+	EXPECT_EQ(v.nr_ping_pong, 1u);
 }
 
 TEST(PeersJudge, AMoveBackIsPingPongOnlySoonAfter)
