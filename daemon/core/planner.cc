@@ -25,13 +25,13 @@ std::vector<Order> Planner::run()
 		arena->tidy_queue(Where::Warm);
 	}
 	reckon_tenants();
-	find_promotable();
 	drop();
 	make_tenants_room();
 	if (input_.drain_warm)
 		drain_warm();
 	else
 		make_warm_room();
+	find_promotable();
 	make_hot_room();
 	if (input_.drain_cold)
 		drain_cold();
@@ -363,11 +363,14 @@ void Planner::prefetch()
 void Planner::find_promotable()
 {
 	for (auto &[id, arena] : arenas_) {
-		for (uint32_t b : arena->to_promote)
-			if (arena->table.where(b) == Where::Warm && !arena->table.ordered(b) &&
-			    arena->movable(b, input_.now_ms, true) &&
-			    arena->promise(b) >= options_.promote_score)
-				promotable_.push_back({arena.get(), b, 0, arena->promise(b)});
+		for (uint32_t b : arena->to_promote) {
+			if (arena->table.where(b) != Where::Warm || arena->table.ordered(b) ||
+			    !arena->movable(b, input_.now_ms, true))
+				continue;
+			const double promise = arena->promise(b);
+			if (promise >= options_.promote_score)
+				promotable_.push_back({arena.get(), b, 0, promise});
+		}
 		arena->to_promote.clear();
 	}
 	std::sort(promotable_.begin(), promotable_.end(), [](const Victim &a, const Victim &b) {
@@ -454,6 +457,8 @@ void Planner::promote()
 	uint64_t room = std::min(hot_room(input_.hot.high_bytes), move_left_);
 	for (const Victim &v : promotable_) {
 		uint64_t bytes = v.arena->geometry().block_bytes;
+		if (v.arena->table.ordered(v.block))
+			continue; /* by a later step of this plan */
 		if (room < bytes) {
 			v.arena->to_promote.push_back(v.block); /* the next plan may have it */
 			continue;

@@ -71,6 +71,15 @@ TEST_F(PolicyExchangeTest, AmongEqualsNobodyMoves)
 	EXPECT_TRUE(blocks(orders, Action::Promote).empty());
 }
 
+TEST_F(PolicyExchangeTest, WhatThePlanOrderedAwayFromWarmIsNotPromotedAsWell)
+{
+	sample(warm_blocks);
+	PlanInput in = hot_of(48, 100, 90, 80);
+	in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	in.drain_warm = true;
+	EXPECT_EQ(blocks(plan(in), Action::Promote).size(), 16u);
+}
+
 /* A reader that goes through everything once, beside a set that is read all the time. */
 TEST_F(PolicyExchangeTest, AScanMovesNothing)
 {
