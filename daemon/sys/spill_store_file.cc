@@ -60,6 +60,16 @@ Result<> reserve_room(int fd, uint64_t size, uint64_t bytes, const std::string &
 	return sys_error(path + ": reserve room");
 }
 
+bool can_be_store(const struct stat &st)
+{
+	return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
+}
+
+Error not_a_store(const std::string &path)
+{
+	return error(EINVAL, path + ": neither a regular file nor a block device");
+}
+
 } // namespace
 
 AlignedBuffer aligned_buffer(size_t bytes)
@@ -102,9 +112,9 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 	struct stat st;
 
 	file.path_ = path;
-	/* Before open(), which waits for the other end of a FIFO. */
-	if (stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return error(EINVAL, path + ": neither a regular file nor a block device");
+	/* Also before open(), which waits for the other end of a FIFO. */
+	if (stat(path.c_str(), &st) == 0 && !can_be_store(st))
+		return not_a_store(path);
 	file.fd_.reset(::open(path.c_str(), flags | O_DIRECT, 0600));
 	if (!file.fd_ && errno == EINVAL) {
 		file.fd_.reset(::open(path.c_str(), flags, 0600));
@@ -120,6 +130,8 @@ Result<StoreFile> StoreFile::open_with(const std::string &path, int flags)
 		return sys_error(path);
 	if (fstat(file.fd_.get(), &st) < 0)
 		return sys_error(path);
+	if (!can_be_store(st))
+		return not_a_store(path);
 	file.device_ = S_ISBLK(st.st_mode);
 	auto locked = file.lock();
 	if (!locked)
