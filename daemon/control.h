@@ -132,9 +132,9 @@ private:
 	void close_session(const std::shared_ptr<ArenaEntry> &entry, uint32_t slot,
 			   const Answer &answer);
 
-	/* A session on its way back; those that wait for their turn are in the gate. */
 	/* Told to come again. */
 	void busy(const Answer &answer, const char *why, uint32_t retry_ms);
+	/* A session on its way back; those that wait for their turn are in the gate. */
 	struct Wake;
 	[[nodiscard]] uint32_t retry_after_wakes() const;
 	void start_wakes();
