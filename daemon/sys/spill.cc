@@ -142,16 +142,22 @@ void Spiller::cut(Spill &spill, uint32_t nr)
 	rests_.push_back(std::move(rest));
 }
 
-/* Into the buffer, as the bytes will be stored; may cut the spill short. */
+/*
+ * Into the buffer, as the bytes will be stored; may cut the spill short. What is
+ * stored as it is, the store has copied as it writes.
+ */
 int Spiller::copy_out(Spill &spill)
 {
 	ServedArena &served = spill.served();
 	ColdFormat format = served.arena().cold_format;
+	bool encodes = !spill.clean && served.codec().stored_bytes(format);
 
-	if (spill.clean || !served.codec().stored_bytes(format))
-		return served.read_out(spill.first, spill.nr, spill.buffer.data);
-	int err = served.read_out(spill.first, spill.nr, staging_.get());
-	if (!err)
+	spill.store_copies = !spill.clean && !encodes;
+	if (spill.store_copies)
+		return 0;
+	int err = served.read_out(spill.first, spill.nr,
+				  encodes ? staging_.get() : spill.buffer.data);
+	if (!err && encodes)
 		encode(spill, format);
 	return err;
 }
@@ -199,8 +205,13 @@ void Spiller::copy_and_write(Spill spill)
 	uint32_t bytes = spill.format == ColdFormat::Raw
 				 ? served.block_bytes()
 				 : served.codec().stored_bytes(spill.format);
+	SpillStore::Fill fill;
+	if (spill.store_copies)
+		fill = [&](uint32_t i, uint32_t nr, std::byte *to) {
+			return served.read_out(spill.first + i, nr, to);
+		};
 	auto written = store_.write(served.key(), spill.first, spill.nr, bytes, ++generation_,
-				    spill.buffer, tag, static_cast<uint32_t>(spill.format));
+				    spill.buffer, tag, static_cast<uint32_t>(spill.format), fill);
 	if (!written) {
 		spill.job->fail(written.error().code, spill.first);
 		abort_all(spill, ledger_.stats.nr_spill_failed);

@@ -43,7 +43,8 @@ private:
 		uint32_t first = 0, nr = 0;
 		Bounce buffer;
 		uint64_t since_ns = 0;
-		bool clean = false; /* the store has these bytes: nothing is written */
+		bool clean = false;        /* the store has these bytes: nothing is written */
+		bool store_copies = false; /* the buffer is still empty */
 		ColdFormat format = ColdFormat::Raw;   /* of the buffer's bytes */
 		std::vector<codec::ErrorStats> errors; /* of each block, where it is not raw */
 

@@ -17,10 +17,11 @@ namespace {
 struct Job {
 	StoreCompletion completion;
 	uint32_t nr_parts = 0;
-	/* What the trailer of a first part lies on while it is written: the caller gets its bytes
-	 * back. */
-	std::vector<std::byte> covered;
-	std::byte *covered_at = nullptr;
+	/* Of a write in two extents: what the second one holds, and where the caller looks for it.
+	 */
+	Bounce rest;
+	std::byte *rest_at = nullptr;
+	size_t rest_bytes = 0;
 };
 
 /* Blocks of so many in a row belong to the same file. */
@@ -71,7 +72,10 @@ struct SpillStore::Impl {
 	Result<> check_request(const BlockRun &run, Bounce buffer) const;
 	/* Writes nr blocks of the run, from that one on, which one file takes. */
 	Result<> write_part(const std::shared_ptr<Job> &job, BlockRun run, Bounce buffer,
-			    uint32_t from, uint32_t nr);
+			    uint32_t from, uint32_t nr, const Fill &fill);
+	/* Writes what the job has in its other buffer, from block together on. */
+	void write_rest(const std::shared_ptr<Job> &job, const BlockRun &run, uint32_t together,
+			const Fill &fill);
 
 	[[nodiscard]] size_t volume_of(BlockKey key) const
 	{
@@ -88,8 +92,10 @@ struct SpillStore::Impl {
 	void finish_part(const std::shared_ptr<Job> &job)
 	{
 		if (--job->nr_parts == 0) {
-			if (job->covered_at)
-				memcpy(job->covered_at, job->covered.data(), job->covered.size());
+			if (job->rest.data) {
+				memcpy(job->rest_at, job->rest.data, job->rest_bytes);
+				queue->give(job->rest);
+			}
 			completions.push_back(std::move(job->completion));
 			/* poll() hands out what completes in it: a wake-up would cost four system
 			 * calls. */
@@ -181,7 +187,7 @@ Result<> SpillStore::Impl::check_request(const BlockRun &run, Bounce buffer) con
 }
 
 Result<> SpillStore::Impl::write_part(const std::shared_ptr<Job> &job, BlockRun run, Bounce buffer,
-				      uint32_t from, uint32_t nr)
+				      uint32_t from, uint32_t nr, const Fill &fill)
 {
 	run.first += from;
 	run.nr = nr;
@@ -190,16 +196,26 @@ Result<> SpillStore::Impl::write_part(const std::shared_ptr<Job> &job, BlockRun 
 		return error(EIO, "the file that these blocks belong to could not be opened");
 	auto queued = volume->write(
 		run, buffer.index,
+		fill ? [&](uint32_t i, uint32_t n, std::byte *to) { return fill(from + i, n, to); }
+		     : Fill{},
 		[job, from](uint32_t i, int error, StoredBlock) {
 			job->completion.results[from + i] = error;
 		},
-		[this, job, buffer] {
-			if (buffer.index != job->completion.buffer.index)
-				queue->give(buffer);
-			finish_part(job);
-		});
+		[this, job] { finish_part(job); });
 	job->nr_parts += queued ? 1 : 0;
 	return queued;
+}
+
+void SpillStore::Impl::write_rest(const std::shared_ptr<Job> &job, const BlockRun &run,
+				  uint32_t together, const Fill &fill)
+{
+	auto queued = job->rest.data
+			      ? write_part(job, run, job->rest, together, run.nr - together, fill)
+			      : Result<>(error(EAGAIN, "no free buffer"));
+
+	if (!queued)
+		std::fill(job->completion.results.begin() + together, job->completion.results.end(),
+			  queued.error().code);
 }
 
 Bounce SpillStore::take_buffer()
@@ -213,7 +229,8 @@ void SpillStore::give_buffer(Bounce buffer)
 }
 
 Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
-			   uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format)
+			   uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format,
+			   const Fill &fill)
 {
 	Impl &s = *impl_;
 	BlockRun run{arena, first, nr, block_bytes, generation, format};
@@ -236,30 +253,21 @@ Result<> SpillStore::write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t
 	 * to the next segment or file needs a buffer of its own, before the trailer
 	 * overwrites it.
 	 */
-	Bounce rest = together < nr ? s.queue->take() : Bounce{};
-	if (!rest.data && !other_file)
+	if (together < nr)
+		job->rest = s.queue->take();
+	if (!job->rest.data && !other_file)
 		together = nr;
-	if (rest.data)
-		memcpy(rest.data, buffer.data + size_t{together} * block_bytes,
-		       size_t{nr - together} * block_bytes);
-	if (together < nr) {
-		job->covered_at = buffer.data + size_t{together} * block_bytes;
-		job->covered.assign(job->covered_at, job->covered_at + disk::kPage);
-	}
-	if (auto queued = s.write_part(job, run, buffer, 0, together); !queued) {
-		if (rest.data)
-			s.queue->give(rest);
+	job->rest_at = buffer.data + size_t{together} * block_bytes;
+	job->rest_bytes = size_t{nr - together} * block_bytes;
+	if (job->rest.data && !fill)
+		memcpy(job->rest.data, job->rest_at, job->rest_bytes);
+	if (auto queued = s.write_part(job, run, buffer, 0, together, fill); !queued) {
+		if (job->rest.data)
+			s.queue->give(job->rest);
 		return queued;
 	}
-	if (together < nr) {
-		auto queued = rest.data ? s.write_part(job, run, rest, together, nr - together)
-					: Result<>(error(EAGAIN, "no free buffer"));
-		if (!queued)
-			std::fill(job->completion.results.begin() + together,
-				  job->completion.results.end(), queued.error().code);
-		if (!queued && rest.data)
-			s.queue->give(rest);
-	}
+	if (together < nr)
+		s.write_rest(job, run, together, fill);
 	s.rate.take(uint64_t{nr} * block_bytes);
 	s.finish_part(job);
 	return ok();

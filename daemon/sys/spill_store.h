@@ -106,18 +106,26 @@ public:
 	Bounce take_buffer();
 	void give_buffer(Bounce buffer);
 
+	/* Copies nr blocks of a write, from the one at i on, to where the store has room; 0 or an
+	 * errno. */
+	using Fill = std::function<int(uint32_t i, uint32_t nr, std::byte *to)>;
 	/*
 	 * Write nr blocks, buffer.data + i * block_bytes is block first + i of the
-	 * arena. The store computes checksums. The records count only after
-	 * commit(), which the caller calls when the block has really left memory;
-	 * abandon() frees them; until then the caller must still have the bytes. At
-	 * once, and nothing is written: ENOSPC no room, EAGAIN over the write rate, EIO
-	 * the device fails or its file could not be opened. format is kept with the
-	 * records and means nothing to the store, but that blocks of another than 0 may
-	 * be of any size.
+	 * arena. The store computes checksums. With fill the buffer is empty:
+	 * blocks are copied within this call, a few at a time just before their
+	 * checksums, while a cache has them. When the write is complete the buffer has the bytes of
+	 * every block whose result is 0.
+	 *
+	 * The records count only after commit(), which the caller calls when the block
+	 * has really left memory; abandon() frees them; until then the caller must
+	 * still have the bytes. At once, and nothing is written: ENOSPC no room, EAGAIN
+	 * over the write rate, EIO the device fails or its file could not be opened, or
+	 * what fill says. format is kept with the records and means nothing to the
+	 * store, but that blocks of another than 0 may be of any size.
 	 */
 	Result<> write(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
-		       uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format = 0);
+		       uint32_t generation, Bounce buffer, uint64_t tag, uint32_t format = 0,
+		       const Fill &fill = {});
 	/*
 	 * Read nr adjacent blocks into the buffer, block_bytes of room for each; one I/O
 	 * where they are adjacent on the device. Records of format 0 must be exactly that

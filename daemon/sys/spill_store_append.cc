@@ -4,6 +4,7 @@
 
 #include "sys/spill_store_checkpointer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -83,18 +84,42 @@ uint32_t StoreVolume::fitting(const BlockRun &run) const
 	return nr ? nr : run.nr;
 }
 
-Result<> StoreVolume::write(const BlockRun &run, uint32_t buffer, Done done,
-			    std::function<void()> finished)
+int StoreVolume::fill_and_check(const BlockRun &run, std::byte *data, const SpillStore::Fill &fill,
+				disk::ExtentHeader &header)
 {
+	constexpr uint32_t a_cache_has = 64 << 10; /* bytes, from their copy to their checksum */
+	const uint32_t at_once = std::max(1u, a_cache_has / run.block_bytes);
+
+	for (uint32_t i = 0; i < run.nr; i++) {
+		std::byte *block = data + size_t{i} * run.block_bytes;
+		if (fill && i % at_once == 0)
+			if (int err = fill(i, std::min(at_once, run.nr - i), block))
+				return err;
+		header.block_crc[i] = disk::block_crc(run.arena, run.first + i, run.generation,
+						      header.version, {block, run.block_bytes});
+	}
+	return 0;
+}
+
+Result<> StoreVolume::write(const BlockRun &run, uint32_t buffer, const SpillStore::Fill &fill,
+			    Done done, std::function<void()> finished)
+{
+	disk::ExtentHeader header{};
+	header.kind = disk::Kind::Blocks;
+	header.nr = static_cast<uint16_t>(run.nr);
+	header.block_bytes = run.block_bytes;
+	header.version = position.version + 1;
+	header.arena = run.arena;
+	header.first = run.first;
+	header.generation = run.generation;
+	header.format = run.format;
+	if (int err = fill_and_check(run, queue->buffer(buffer) + disk::kPage, fill, header))
+		return error(err, "the blocks could not be copied");
 	if (failed_seq) {
 		held_.push_back({run, buffer, std::move(done), std::move(finished)});
 		checkpointer_->retry();
 		return ok();
 	}
-	disk::ExtentHeader header{};
-	header.kind = disk::Kind::Blocks;
-	header.nr = static_cast<uint16_t>(run.nr);
-	header.block_bytes = run.block_bytes;
 	auto place = checkpoint_fits()
 			     ? segments.append(header.total_bytes(), SegmentTable::For::Blocks)
 			     : SegmentTable::Place{};
@@ -103,16 +128,7 @@ Result<> StoreVolume::write(const BlockRun &run, uint32_t buffer, Done done,
 		pump();
 		return error(ENOSPC, "the store is full");
 	}
-	header.version = ++position.version;
-	header.arena = run.arena;
-	header.first = run.first;
-	header.generation = run.generation;
-	header.format = run.format;
-	std::byte *data = queue->buffer(buffer) + disk::kPage;
-	for (uint32_t i = 0; i < run.nr; i++)
-		header.block_crc[i] =
-			disk::block_crc(run.arena, run.first + i, run.generation, header.version,
-					{data + size_t{i} * run.block_bytes, run.block_bytes});
+	position.version = header.version;
 	seal_extent(header, place, queue->buffer(buffer));
 
 	Location first{place.segment,
@@ -142,7 +158,7 @@ void StoreVolume::release_held(int code)
 {
 	for (HeldWrite &one : std::exchange(held_, {})) {
 		auto queued = code ? Result<>(error(code, "no checkpoint after a failed write"))
-				   : write(one.run, one.buffer, one.done, one.finished);
+				   : write(one.run, one.buffer, {}, one.done, one.finished);
 		if (queued)
 			continue;
 		for (uint32_t i = 0; i < one.run.nr; i++)

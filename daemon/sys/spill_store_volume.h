@@ -54,9 +54,9 @@ public:
 	 * it lies from data on. */
 	using Done = std::function<void(uint32_t i, int error, StoredBlock stored)>;
 	/* Where it is taken, done is called once a block, then finished once. Blocks lie one page
-	 * into the buffer. */
-	Result<> write(const BlockRun &run, uint32_t buffer, Done done,
-		       std::function<void()> finished);
+	 * into the buffer, or are put there by fill. */
+	Result<> write(const BlockRun &run, uint32_t buffer, const SpillStore::Fill &fill,
+		       Done done, std::function<void()> finished);
 	/* Reads into data, in the buffer; returns the number of I/Os, each of which ends with
 	 * finished. */
 	uint32_t read(const BlockRun &run, uint32_t buffer, std::byte *data, const Done &done,
@@ -130,6 +130,8 @@ private:
 	void evict(BlockKey key);
 	Result<> empty_retired();
 	Result<> settle_checkpoint();
+	int fill_and_check(const BlockRun &run, std::byte *data, const SpillStore::Fill &fill,
+			   disk::ExtentHeader &header);
 	void finish_write(const BlockRun &run, Location first, int error, const Done &done);
 	void flush_tombstones();
 	[[nodiscard]] bool checkpoint_fits() const;

@@ -159,10 +159,14 @@ Rate store_write(SpillStore &store, const Memory &memory, uint32_t generation)
 		while (finished < nr) {
 			Bounce buffer;
 			while (next < nr && (buffer = store.take_buffer()).data) {
-				memcpy(buffer.data, memory.extent(next), kExtentBytes);
 				auto first = static_cast<uint32_t>(next * kBlocks);
-				auto queued = store.write(kArena, first, kBlocks, kBlockBytes,
-							  generation, buffer, next++);
+				auto queued = store.write(
+					kArena, first, kBlocks, kBlockBytes, generation, buffer,
+					next++, 0, [&](uint32_t i, uint32_t n, std::byte *to) {
+						memcpy(to, memory.block(first + i),
+						       size_t{n} * kBlockBytes);
+						return 0;
+					});
 				if (!queued)
 					die(queued.error().what);
 			}

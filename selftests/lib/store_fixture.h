@@ -86,6 +86,24 @@ public:
 		auto queued = store_.write(arena, first, nr, block_bytes, generation, buffer, 1);
 		return queued ? wait(buffer) : refused(buffer, queued.error());
 	}
+	/* The same, but the store fetches the bytes; from block bad on it gets EIO. */
+	std::vector<int> write_filling(uint64_t arena, uint32_t first, uint32_t nr,
+				       uint32_t block_bytes, uint32_t generation,
+				       uint32_t bad = UINT32_MAX)
+	{
+		Bounce buffer = store_.take_buffer();
+		auto fill = [&](uint32_t i, uint32_t n, std::byte *to) {
+			for (uint32_t end = i + n; i < end; i++, to += block_bytes) {
+				if (i >= bad)
+					return EIO;
+				fill_block(to, block_bytes, arena, first + i, generation);
+			}
+			return 0;
+		};
+		auto queued =
+			store_.write(arena, first, nr, block_bytes, generation, buffer, 1, 0, fill);
+		return queued ? wait(buffer) : refused(buffer, queued.error());
+	}
 	std::vector<int> read(uint64_t arena, uint32_t first, uint32_t nr, uint32_t block_bytes,
 			      std::vector<std::byte> &out)
 	{

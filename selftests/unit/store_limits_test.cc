@@ -277,9 +277,11 @@ TEST_F(StoreLimits, AWriteThatIsSplitLeavesTheCallersBytes)
 	options_.more_paths = {directory_ + "/second"};
 	open();
 	constexpr uint32_t nr = 6;
-	for (uint64_t arena = 1; arena <= 16; arena++) { /* some have their next group elsewhere */
+	for (uint64_t arena = 1; arena <= 32; arena++) { /* some have their next group elsewhere */
 		uint32_t first = 1024 - nr / 2;
-		std::vector<int> results = driver_->write(arena, first, nr, kBytes, 1);
+		std::vector<int> results =
+			arena % 2 ? driver_->write(arena, first, nr, kBytes, 1)
+				  : driver_->write_filling(arena, first, nr, kBytes, 1);
 		ASSERT_EQ(results, std::vector<int>(nr, 0));
 		std::vector<std::byte> want(kBytes);
 		Bounce buffer = store_->take_buffer(); /* the one that was given back last */
@@ -287,8 +289,33 @@ TEST_F(StoreLimits, AWriteThatIsSplitLeavesTheCallersBytes)
 			test::fill_block(want.data(), kBytes, arena, first + i, 1);
 			EXPECT_EQ(memcmp(buffer.data + size_t{i} * kBytes, want.data(), kBytes), 0)
 				<< "arena " << arena << " block " << i;
+			store_->commit({arena, first + i});
+			EXPECT_EQ(driver_->check(arena, first + i, kBytes, 1), 0);
 		}
 		store_->give_buffer(buffer);
+	}
+}
+
+TEST_F(StoreLimits, BlocksThatCannotBeCopiedAreNotWritten)
+{
+	constexpr uint32_t nr = 6, bad = nr / 2, border = 1024 - bad;
+	options_.more_paths = {directory_ + "/second"};
+	open();
+	ASSERT_EQ(driver_->put(1, 0, nr, kBytes, 1), 0);
+	ASSERT_EQ(driver_->put(1, border, nr, kBytes, 1), 0);
+	EXPECT_EQ(driver_->write_filling(1, 0, nr, kBytes, 2, bad), std::vector<int>{EIO});
+	/* Two extents, of which the first one is written. */
+	EXPECT_EQ(driver_->write_filling(1, border, nr, kBytes, 2, bad),
+		  (std::vector<int>{0, 0, 0, EIO, EIO, EIO}));
+	for (uint32_t i = 0; i < bad; i++)
+		store_->commit({1, border + i});
+	for (bool restarted : {false, true}) {
+		for (uint32_t i = 0; i < nr; i++) {
+			EXPECT_EQ(driver_->check(1, i, kBytes, 1), 0) << restarted << i;
+			EXPECT_EQ(driver_->check(1, border + i, kBytes, i < bad ? 2 : 1), 0)
+				<< restarted << i;
+		}
+		open();
 	}
 }
 
