@@ -168,7 +168,7 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 			if (!made_blocks(arena, slot)
 				     .empty()) /* its client may be opening others */
 				entry->open_slots[slot] = true;
-		log_info("arena {}: pid {} \"{}\", {} slots, {} MiB", arena.options.number,
+		log_info("arena {}: pid {} \"{}\", slots: {}, {} MiB", arena.options.number,
 			 arena.options.pid, arena.options.name, arena.geometry.nr_slots,
 			 arena.geometry.bytes() >> 20);
 		done(entry);

@@ -2,6 +2,7 @@
 #include "cli/control_client.h"
 
 #include "cli/commands.h"
+#include "sys/control_socket.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -71,6 +72,10 @@ Result<> ControlClient::send(json request)
 	request["id"] = next_id_++;
 	std::string line = request.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 
+	/* The daemon would hang up. */
+	if (line.size() > ControlSocket::kMaxLine)
+		return error(E2BIG, fmt::format("a request of {} bytes: the daemon takes {}",
+						line.size(), ControlSocket::kMaxLine));
 	for (size_t done = 0; done < line.size();) {
 		ssize_t n = ::send(fd_.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)

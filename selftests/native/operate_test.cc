@@ -151,6 +151,8 @@ TEST_F(OperateTest, SettingsChangeAllOrNone)
 	EXPECT_NE(said_.find("restart"), std::string::npos) << said_;
 	EXPECT_EQ(run(cmd_tune, {"tune", "hot.low_permil=990"}), kExitFailure) << "above high";
 	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense=7"}), kExitFailure);
+	EXPECT_EQ(run(cmd_tune, {"tune", "nonsense=" + std::string(70000, '7')}), kExitFailure)
+		<< "it is not that there is no daemon";
 	EXPECT_EQ(run(cmd_tune, {"tune", "policy.alpha=0.5\nmover.max_MBps=7"}), kExitFailure)
 		<< "two lines are no value";
 	EXPECT_EQ(run(cmd_tune, {"tune", "tenant.default.hot=1GiB"}), kExitFailure);
