@@ -11,8 +11,9 @@ namespace cxlkv {
 
 namespace {
 
-constexpr size_t kSamplesATick = 1 << 16; /* records of 64 pages */
-constexpr size_t kHintsATick = 1 << 16;   /* an arena; the rest comes with the next tick */
+constexpr size_t kSamplesATick = 1 << 16;      /* records of 64 pages */
+constexpr size_t kHintsATick = 1 << 16;        /* an arena; the rest comes with the next tick */
+constexpr uint64_t kNewBytesATick = 16u << 20; /* of which it is looked where they are */
 /* While attention is recorded: a ring has room for a few steps. */
 constexpr std::chrono::milliseconds kAttentionInterval(1);
 
@@ -250,6 +251,7 @@ void PolicyThread::tick()
 	const uint64_t now = now_ms();
 	const auto warm_allowed = ask_cpusets(now);
 	std::vector<Order> orders;
+	look_at_new();
 	{
 		std::lock_guard lock(policy_mutex_);
 		drain_hints(now);
@@ -266,6 +268,38 @@ void PolicyThread::tick()
 	}
 	for (const Order &order : orders)
 		give(order);
+}
+
+/* Asks the kernel, and that without the lock. */
+void PolicyThread::look_at_new()
+{
+	std::vector<std::pair<std::shared_ptr<Arena>, Extent>> extents;
+	uint64_t left = kNewBytesATick;
+	{
+		std::lock_guard lock(policy_mutex_);
+		while (left && !new_.empty()) {
+			Extent &from = new_.front();
+			const auto entry = arenas_.find(from.arena);
+			const uint64_t bytes = entry ? entry->arena->geometry.block_bytes : 1;
+			const auto nr = static_cast<uint32_t>(
+				std::clamp<uint64_t>(left / bytes, 1, from.nr));
+			if (entry) {
+				extents.push_back({entry->arena, {from.arena, from.first, nr}});
+				left -= std::min(left, nr * bytes);
+			}
+			from.first += nr;
+			from.nr -= nr;
+			if (!from.nr || !entry)
+				new_.pop_front();
+		}
+	}
+	for (const auto &[arena, extent] : extents) {
+		const Placement::Seen seen = placement_.look(*arena, extent);
+		for (const Extent &elsewhere : seen.elsewhere)
+			recheck(arena, elsewhere);
+		std::lock_guard lock(policy_mutex_);
+		new_.insert(new_.end(), seen.busy.begin(), seen.busy.end());
+	}
 }
 
 /*
@@ -342,6 +376,7 @@ void PolicyThread::apply_moves(uint64_t now)
 	}
 	for (const Moved &moved : faults_.drain_moved()) {
 		policy_.moved(moved.extent, moved.where, now);
+		note_new(moved);
 		if (on_moved_)
 			on_moved_(moved.extent);
 	}
@@ -359,12 +394,29 @@ void PolicyThread::apply_moves(uint64_t now)
 	}
 }
 
-/* A session that decodes makes its next blocks hot; while it prefilled they went to warm, unless
- * that is to become empty. */
+void PolicyThread::note_new(const Moved &moved)
+{
+	const Extent &extent = moved.extent;
+
+	if (!placement_.usable() || (moved.where != Where::Hot && moved.where != Where::Warm))
+		return;
+	if (!new_.empty() && new_.back().arena == extent.arena &&
+	    new_.back().first + new_.back().nr == extent.first)
+		new_.back().nr += extent.nr;
+	else
+		new_.push_back(extent);
+}
+
+/*
+ * A session that decodes makes its next blocks hot; while it prefilled they went to
+ * warm, unless that is to become empty. They do so again while more is made than the
+ * mover sends down: hot has a limit, and what it is above that would have to move.
+ */
 void PolicyThread::place_sessions()
 {
 	if (!placement_.usable())
 		return;
+	const bool full = overflows() && !draining_warm_;
 	for (const auto &entry : arenas_.all()) {
 		Arena &arena = *entry->arena;
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++) {
@@ -372,11 +424,27 @@ void PolicyThread::place_sessions()
 				   policy_.phase(arena.options.number, slot) == Phase::Decode;
 			if (!entry->open_slots[slot] || !hot)
 				continue;
-			if (auto placed = placement_.place_slot(arena, slot, Where::Hot); !placed)
+			if (auto placed = placement_.place_slot(arena, slot,
+								full ? Where::Warm : Where::Hot);
+			    !placed)
 				log_warning("arena {}: {}", arena.options.number,
 					    placed.error().what);
 		}
 	}
+}
+
+/* Hot is above its limit, or not yet below its watermark since, and warm has room. */
+bool PolicyThread::overflows()
+{
+	const TierRoom room = room_of(0, options_.hot_limit_bytes);
+	uint64_t hot = 0, warm = 0;
+
+	for (const auto &entry : arenas_.all()) {
+		hot += entry->arena->bytes.hot;
+		warm += entry->arena->bytes.warm;
+	}
+	hot_full_ = hot > (hot_full_ ? room.high_bytes : room.limit_bytes);
+	return hot_full_ && warm < options_.warm_limit_bytes;
 }
 
 /* In thirds of the limit, which is how the words count. */

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -101,6 +102,7 @@ private:
 	};
 
 	void tick();
+	void look_at_new();
 	void hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now_ms);
 	[[nodiscard]] uint32_t admission_locked(const Arena &arena, uint32_t slot, uint64_t bytes,
 						uint64_t now_ms) const;
@@ -108,7 +110,9 @@ private:
 	void drain_hints(uint64_t now_ms);
 	void drain_samples(uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
+	void note_new(const Moved &moved);
 	void place_sessions();
+	[[nodiscard]] bool overflows();
 	void expire_leases(uint64_t now_ms);
 	PlanInput plan_input(uint64_t now_ms) const;
 	void add_tenants(PlanInput &input, const FaultStats &stats) const;
@@ -132,6 +136,8 @@ private:
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;
 	SessionOptions sessions_;
+	std::deque<Extent> new_; /* came into memory, and nobody looked yet where */
+	bool hot_full_ = false;  /* what overflows() said of hot last */
 
 	std::mutex mutex_;
 	std::condition_variable wake_;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/placement.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <numa.h>
 #include <numaif.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace cxlkv {
 
@@ -34,6 +37,14 @@ bool bind_range(std::byte *at, size_t bytes, const std::vector<int> &nodes)
 	return bound;
 }
 
+void add_block(std::vector<Extent> &extents, uint32_t arena, uint32_t block)
+{
+	if (!extents.empty() && extents.back().first + extents.back().nr == block)
+		extents.back().nr++;
+	else
+		extents.push_back({arena, block, 1});
+}
+
 } // namespace
 
 Result<> Placement::place_arena(Arena &arena) const
@@ -59,6 +70,60 @@ Result<> Placement::place_slot(Arena &arena, uint32_t slot, Where where) const
 		return sys_error(fmt::format("memory policy of slot {}", slot));
 	arena.set_placement(slot, where);
 	return ok();
+}
+
+/* While it is claimed, the mover and the spiller leave a block where it is. */
+Placement::Seen Placement::look(Arena &arena, const Extent &extent) const
+{
+	std::vector<uint32_t> blocks;
+	Seen seen;
+
+	for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
+		if (!arena.try_busy(block))
+			add_block(seen.busy, extent.arena, block);
+		else if (const Where where = arena.where(block);
+			 where == Where::Hot || where == Where::Warm)
+			blocks.push_back(block);
+		else
+			arena.clear_busy(block);
+	}
+	look_at(arena, blocks, seen);
+	for (uint32_t block : blocks)
+		arena.clear_busy(block);
+	return seen;
+}
+
+void Placement::look_at(Arena &arena, const std::vector<uint32_t> &blocks, Seen &seen) const
+{
+	const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+	const size_t pages_per_block = arena.geometry.block_bytes / page;
+	std::vector<void *> pages;
+
+	for (uint32_t block : blocks) {
+		std::byte *at = arena.base() + arena.offset(block);
+		/* Into our page table, or move_pages answers ENOENT; fails where there is a hole.
+		 */
+		madvise(at, arena.geometry.block_bytes, MADV_POPULATE_READ);
+		for (size_t i = 0; i < pages_per_block; i++)
+			pages.push_back(at + i * page);
+	}
+	std::vector<int> nodes(pages.size(), -ENOENT);
+	if (pages.empty() ||
+	    move_pages(0, pages.size(), pages.data(), nullptr, nodes.data(), 0) < 0)
+		return;
+	for (size_t i = 0; i < blocks.size(); i++) {
+		const auto begin = nodes.begin() + static_cast<ptrdiff_t>(i * pages_per_block);
+		const auto end = begin + static_cast<ptrdiff_t>(pages_per_block);
+		const auto there = std::count_if(begin, end, [](int node) { return node >= 0; });
+		const auto hot = std::count_if(begin, end, [this](int node) {
+			return std::ranges::find(hot_nodes_, node) != hot_nodes_.end();
+		});
+		const Where where = 2 * hot > there ? Where::Hot : Where::Warm;
+		if (!there || where == arena.where(blocks[i]))
+			continue;
+		arena.set_where(blocks[i], where);
+		add_block(seen.elsewhere, arena.options.number, blocks[i]);
+	}
 }
 
 } // namespace cxlkv

@@ -4,6 +4,9 @@
  * before its first block. One range a session, never one a block: each range
  * splits the mapping (protocol.md, restore). Warm while the session prefills,
  * spread over the warm nodes by the kernel's weights; hot afterwards.
+ *
+ * A policy is a wish: of a node that is full the kernel takes pages elsewhere and
+ * tells nobody. So who placed blocks looks afterwards where they are.
  */
 #pragma once
 
@@ -27,8 +30,19 @@ public:
 	Result<> place_arena(Arena &arena) const;
 	/* where: Hot or Warm. Pages that are there stay where they are. */
 	Result<> place_slot(Arena &arena, uint32_t slot, Where where) const;
+	/*
+	 * Books blocks that came into memory in the tier that has most of their pages.
+	 * Some milliseconds for MiBs: not on a thread that faults wait for.
+	 */
+	struct Seen {
+		std::vector<Extent> elsewhere; /* these were booked in the other tier */
+		std::vector<Extent> busy;      /* these somebody works on: look again */
+	};
+	[[nodiscard]] Seen look(Arena &arena, const Extent &extent) const;
 
 private:
+	void look_at(Arena &arena, const std::vector<uint32_t> &blocks, Seen &seen) const;
+
 	const std::vector<int> hot_nodes_, warm_nodes_;
 };
 
