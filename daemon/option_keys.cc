@@ -356,6 +356,7 @@ std::vector<OptionKey> option_keys()
 		number("policy", "promote_score", 0, 1, FIELD(policy.promote_score)),
 		number("policy", "demote_score", 0, 1, FIELD(policy.demote_score)),
 		number("policy", "min_residency_ms", 0, 16000, FIELD(policy.min_residency_ms)),
+		number("policy", "move_residency_ms", 0, 16000, FIELD(policy.move_residency_ms)),
 		number("policy", "refusal_ms", 1, 250, FIELD(policy.refusal_ms)),
 		number("policy", "order_timeout_ms", 100, 16000, FIELD(policy.order_timeout_ms)),
 		number("policy", "wake_ms", 100, 600000, FIELD(policy.wake_ms)),

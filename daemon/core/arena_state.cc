@@ -335,7 +335,7 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 	}
 	table.set_where(block, where);
 	table.set_refusals(block, 0);
-	table.set_hold(block, now_ms, std::min(options_.min_residency_ms, BlockTable::max_hold_ms));
+	table.set_hold(block, now_ms, residency_ms(ordered && resident(old) && resident(where)));
 	add_to_head(head, (resident(where) ? ema : 0.0) - (resident(old) ? ema : 0.0));
 
 	if (old == Where::Empty || old == Where::Lost || where == Where::Empty ||
@@ -368,6 +368,16 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 		if (session.nr[as_index(Where::Cold)])
 			wish_neighbours(block);
 	}
+}
+
+/* Whether a move between hot and warm was right takes a few samples to see. */
+uint32_t ArenaState::residency_ms(bool promoted_or_demoted) const
+{
+	const uint32_t ms = promoted_or_demoted ? std::max(options_.min_residency_ms,
+							   options_.move_residency_ms)
+						: options_.min_residency_ms;
+
+	return std::min(ms, BlockTable::max_hold_ms);
 }
 
 void ArenaState::age_sessions(uint64_t now_ms)
@@ -494,8 +504,7 @@ double ArenaState::promise(uint32_t block) const
 	const uint32_t age = clock_.now() - table.accessed(block);
 	const uint8_t kind = table.kind(block);
 
-	return adaptive_ && learner_.knows(kind, age) ? learner_.worth(kind, age)
-						      : current_ema(block);
+	return adaptive_ && learner_.knows(age) ? learner_.worth(kind, age) : current_ema(block);
 }
 
 /* All blocks of a head decay alike, so their sum does too. */

@@ -136,6 +136,12 @@ public:
 	/* Uses a step that it may still have: what was learned of its like, until then its score.
 	 */
 	[[nodiscard]] double promise(uint32_t block) const;
+	/* It was sampled more than once within a few steps. */
+	[[nodiscard]] bool used_again(uint32_t block) const
+	{
+		constexpr uint32_t few = 4; /* less than so many */
+		return current_ema(block) >= ema_.alpha() * (1 + 1.01f * ema_.decay(few));
+	}
 	void score_soon(uint32_t block) const
 	{
 		__builtin_prefetch(&table.scored[block]);
@@ -199,6 +205,7 @@ private:
 	void wish_neighbours(uint32_t block);
 	void wish_prefetch(uint32_t block, double distance_tokens);
 	void move_one(uint32_t block, Where where, uint64_t now_ms);
+	[[nodiscard]] uint32_t residency_ms(bool promoted_or_demoted) const;
 	void refused(uint32_t block, uint64_t now_ms);
 	void answered(uint32_t block);
 	void enqueue(uint32_t block, Where tier);

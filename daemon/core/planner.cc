@@ -258,10 +258,8 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return false;
 	if (pass.hard())
 		return true;
-	/* Where the engine does not say what counts, what was learned does: a new block has no
-	 * score. */
-	const double score = session.scored ? arena.score(block)
-					    : std::max(arena.score(block), arena.promise(block));
+	/* Where the engine does not say what counts, what was learned does. */
+	const double score = session.scored ? arena.score(block) : arena.promise(block);
 	return (pass.reach == Reach::Needed || score < options_.demote_score) &&
 	       arena.phase(slot) != Phase::Prefill;
 }
@@ -440,15 +438,14 @@ void Planner::exchange()
 
 /*
  * Worth two moves: what comes promises more than what goes, by promote_score to
- * demote_score, and what was only seen to be touched was so more than once: a scan
- * sends nothing away.
+ * demote_score, and what was only seen to be touched was so more than once within
+ * a few steps: a scan sends nothing away.
  */
 bool Planner::makes_way(const Victim &go, const Victim &come) const
 {
 	const bool told = come.arena->sessions[come.arena->geometry().slot_of(come.block)].scored;
-	const bool again = come.arena->score(come.block) > options_.alpha * 1.01;
 
-	return (told || again) && go.priority < options_.demote_score &&
+	return (told || come.arena->used_again(come.block)) &&
 	       go.priority * options_.promote_score < come.priority * options_.demote_score;
 }
 

@@ -37,6 +37,7 @@ struct PolicyOptions {
 	double promote_score = 0.2;             /* warm blocks scoring above it are promoted */
 	double demote_score = 0.1;              /* hot blocks scoring below it may be demoted */
 	uint32_t min_residency_ms = 200;        /* after a move a block stays at least this long */
+	uint32_t move_residency_ms = 5000;      /* and after one between hot and warm, this long */
 	uint32_t refusal_ms = 200; /* a refused block is left alone, four times as long each time */
 	uint32_t order_timeout_ms = 5000;     /* an order without an answer counts as lost */
 	uint32_t wake_ms = 10'000;            /* a woken session is fetched and kept for so long */

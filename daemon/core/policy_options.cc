@@ -16,6 +16,7 @@
  * promote_score          0..1, above demote_score
  * demote_score           0..1
  * min_residency_ms       ms, 0..16000
+ * move_residency_ms      ms, 0..16000
  * refusal_ms             ms, 1..250
  * order_timeout_ms       ms, 100..16000
  * wake_ms                ms, 100..600000
@@ -63,6 +64,7 @@ std::string check_options(const PolicyOptions &o)
 		{"promote_score", o.promote_score, 0, 1},
 		{"demote_score", o.demote_score, 0, 1},
 		{"min_residency_ms", double(o.min_residency_ms), 0, 16000},
+		{"move_residency_ms", double(o.move_residency_ms), 0, 16000},
 		{"refusal_ms", double(o.refusal_ms), 1, 250},
 		{"order_timeout_ms", double(o.order_timeout_ms), 100, 16000},
 		{"wake_ms", double(o.wake_ms), 100, 600000},

@@ -28,10 +28,7 @@ public:
 	/* Now and then: sweeps and learns as much as was earned by accesses. */
 	void run(uint32_t now);
 
-	[[nodiscard]] bool knows(uint8_t kind, uint32_t age_steps) const
-	{
-		return model_.knows(kind, age_steps);
-	}
+	[[nodiscard]] bool knows(uint32_t age_steps) const { return model_.knows(age_steps); }
 	[[nodiscard]] double worth(uint8_t kind, uint32_t age_steps) const
 	{
 		return model_.worth(kind, age_steps);

@@ -27,11 +27,16 @@ double bin_begin(unsigned bin)
 	return begin[bin];
 }
 
+double prior_time(unsigned bin)
+{
+	return prior_blocks * std::max(bin_begin(bin + 1) - bin_begin(bin), 1.0);
+}
+
 } // namespace
 
 ReuseModel::ReuseModel(double half_life)
     : half_life_(half_life), uses_(nr_kinds * nr_bins), block_time_(nr_kinds * nr_bins),
-      passes_(nr_kinds * nr_bins), worth_(nr_kinds * nr_bins), known_(nr_kinds * nr_bins)
+      passes_(nr_kinds * nr_bins), worth_(nr_kinds * nr_bins), known_(nr_bins)
 {
 	/* Until something was learned: the older, the less. */
 	for (unsigned i = 0; i < worth_.size(); i++)
@@ -92,6 +97,7 @@ void ReuseModel::learn(uint64_t now)
 			block_time += block_time_[at(static_cast<Kind>(kind), bin)] *= keep;
 		}
 		rate[bin] = uses / std::max(block_time, 1.0);
+		known_[bin] = block_time >= prior_time(bin);
 	}
 	for (unsigned kind = 0; kind < nr_kinds; kind++)
 		learn_kind(static_cast<Kind>(kind), rate);
@@ -102,8 +108,7 @@ void ReuseModel::learn_kind(Kind kind, const std::vector<double> &prior)
 	double rate[nr_bins], width[nr_bins];
 	for (unsigned bin = 0; bin < nr_bins; bin++) {
 		width[bin] = bin_begin(bin + 1) - bin_begin(bin);
-		double block_time = prior_blocks * std::max(width[bin], 1.0);
-		known_[at(kind, bin)] = block_time_[at(kind, bin)] >= block_time;
+		double block_time = prior_time(bin);
 		rate[bin] = (uses_[at(kind, bin)] + prior[bin] * block_time) /
 			    (block_time_[at(kind, bin)] + block_time);
 	}

@@ -42,12 +42,8 @@ public:
 	/* Draws the conclusions from what was seen. */
 	void learn(uint64_t now);
 
-	/* Blocks of this kind and age were watched: its worth is not what all kinds have in common.
-	 */
-	[[nodiscard]] bool knows(Kind kind, uint64_t age) const
-	{
-		return known_[at(kind, bin_of(age))];
-	}
+	/* Blocks of this age were watched, be it of other kinds: its worth is more than a guess. */
+	[[nodiscard]] bool knows(uint64_t age) const { return known_[bin_of(age)]; }
 	/* Uses per time that keeping the block earns; the lowest leaves first. */
 	[[nodiscard]] double worth(Kind kind, uint64_t age) const
 	{
@@ -68,7 +64,7 @@ private:
 	 * costs the same however many bins it spans. */
 	std::vector<int64_t> passes_;
 	std::vector<double> worth_;
-	std::vector<bool> known_; /* by the same: block_time_ outweighs the prior */
+	std::vector<bool> known_; /* by bin of age: block_time_ outweighs the prior */
 	uint64_t learned_ = 0;
 };
 

@@ -23,9 +23,9 @@ protected:
 		now_ms += 1000;
 		policy->sample(1, 0, touched, 0, now_ms);
 	}
-	std::vector<Order> plan_full(uint32_t high = 48)
+	std::vector<Order> plan_full(uint32_t high = 48, uint32_t used = 48)
 	{
-		PlanInput in = hot_of(48, 60, high, high);
+		PlanInput in = hot_of(used, 60, high, high);
 		in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
 		return plan(in);
 	}
@@ -60,6 +60,50 @@ TEST_F(PolicyExchangeTest, WhatIsNotUsedMakesWayAndWhatIsUsedStays)
 	EXPECT_EQ(down.size(), 8u);
 	for (uint32_t block : down)
 		EXPECT_GE(block, 8u);
+}
+
+/* Once as it was written, and once by a reader that passes long after. */
+TEST_F(PolicyExchangeTest, UsedAgainMuchLaterIsUsedOnce)
+{
+	sample(warm_blocks | hot_blocks);
+	for (int i = 0; i < 4; i++)
+		sample(hot_blocks);
+	sample(warm_blocks | hot_blocks);
+	EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty());
+}
+
+/* A hot set that jumps: what was used much a moment ago stands for nothing, since nothing like it
+ * was ever used after a pause. */
+TEST_F(PolicyExchangeTest, WhatIsUsedNoMoreMakesWayHoweverMuchItWasUsed)
+{
+	moved(64, 64, Where::Warm); /* of which nothing is ever used: how else were it known */
+	for (int i = 0; i < 50; i++) {
+		sample((1ull << 48) - 1);
+		plan_full();
+	}
+	for (int i = 0; i < 2; i++)
+		sample(warm_blocks);
+	EXPECT_EQ(blocks(plan_full(), Action::Demote).size(), 8u);
+}
+
+TEST_F(PolicyExchangeTest, WhatWasMovedStaysForAFewSamples)
+{
+	for (int i = 0; i < 2; i++)
+		sample(warm_blocks);
+	auto down = plan_full();
+	ASSERT_EQ(blocks(down, Action::Demote).size(), 8u);
+	obey(down);
+	obey(plan_full(48, 40));
+	uint64_t went = 0;
+	for (uint32_t block : blocks(down, Action::Demote))
+		went |= 1ull << block;
+	for (int i = 0; i < 4; i++) {
+		sample(went);
+		EXPECT_TRUE(plan_full().empty()) << i;
+	}
+	for (int i = 0; i < 2; i++)
+		sample(went);
+	EXPECT_EQ(blocks(plan_full(), Action::Demote).size(), 8u);
 }
 
 TEST_F(PolicyExchangeTest, AmongEqualsNobodyMoves)

@@ -50,6 +50,7 @@ TEST_F(PolicyTest, EveryOptionIsCheckedAtBothEndsOfItsRange)
 		{"promote_score", &PolicyOptions::promote_score, 0, 1},
 		{"demote_score", &PolicyOptions::demote_score, 0, 1},
 		{"min_residency_ms", &PolicyOptions::min_residency_ms, 0, 16'000},
+		{"move_residency_ms", &PolicyOptions::move_residency_ms, 0, 16'000},
 		{"refusal_ms", &PolicyOptions::refusal_ms, 1, 250},
 		{"order_timeout_ms", &PolicyOptions::order_timeout_ms, 100, 16'000},
 		{"wake_ms", &PolicyOptions::wake_ms, 100, 600'000},
