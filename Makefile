@@ -280,8 +280,8 @@ bench: all $(BENCH) ## benchmarks, native
 	@for b in $(BENCH); do echo "== $$b"; $$b || exit 1; done
 	@for t in policy_tables policy_quality; do echo "== $$t"; selftests/bench/$$t || [ $$? = 4 ] || exit 1; done
 
-bench-guest: all $(B)/bench/wake_bench ## waking from the second node of a guest beside recomputing: only the ratio means something
-	@selftests/vm/run --node1 ram --name bench --stream $(B)/bench/wake_bench warm 0
+bench-guest: all $(B)/bench/mover_bench $(B)/bench/wake_bench ## the mover beside a bare loop, waking beside recomputing, in a guest: only ratios mean something
+	@selftests/vm/run --node1 ram --name bench --deadline 900 --stream sh -c '$(B)/bench/mover_bench && $(B)/bench/wake_bench warm 0'
 
 .PHONY: bench-peers
 bench-peers: all $(B)/peers/workload ## KV pages in the right node: ours, DAMON and the kernel, a guest each (root; a kernel below build/kernels)

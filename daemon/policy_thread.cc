@@ -465,11 +465,12 @@ void PolicyThread::expire_leases(uint64_t now)
 PlanInput PolicyThread::plan_input(uint64_t now) const
 {
 	PlanInput input;
-	uint64_t hot = 0, warm = 0;
+	uint64_t hot = 0, warm = 0, block_bytes = 0;
 
 	for (const auto &entry : arenas_.all()) {
 		hot += entry->arena->bytes.hot;
 		warm += entry->arena->bytes.warm;
+		block_bytes = std::max<uint64_t>(block_bytes, entry->arena->geometry.block_bytes);
 	}
 	FaultStats stats = faults_.stats();
 	uint64_t spilling = spilling_bytes_.load(), moving = moving_bytes_.load();
@@ -484,8 +485,11 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	input.drain_cold = draining_cold_;
 	input.spill_budget_bytes =
 		options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
-	uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;
-	input.move_budget_bytes = mover_.usable() ? 4 * a_tick - std::min(4 * a_tick, moving) : 0;
+	/* What the mover, which keeps the rate, has before it: some ticks' worth, and where that is
+	 * little, two blocks, for an exchange. */
+	const uint64_t a_tick = options_.move_MBps * 1000 * options_.interval_ms;
+	const uint64_t ahead = std::max(4 * a_tick, 2 * block_bytes);
+	input.move_budget_bytes = mover_.usable() ? ahead - std::min(ahead, moving) : 0;
 	add_tenants(input, stats);
 	return input;
 }

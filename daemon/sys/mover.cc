@@ -19,6 +19,8 @@ constexpr int kUntouched = -10000;
 /* move_pages' fixed cost dominates small calls (protocol.md, migrate): at least 256 pages a call.
  */
 constexpr size_t kBatchPages = 4096;
+/* Where a tier has several nodes, so that also a small arena is spread by weight. */
+constexpr size_t kSpreadPages = 512;
 
 uint64_t now_ns()
 {
@@ -44,10 +46,16 @@ size_t page_bytes()
 
 /* Blocks claimed for one move_pages call, all of one arena and direction. */
 struct Mover::Batch {
-	std::shared_ptr<Arena> arena;
+	Arena &arena;
 	std::vector<uint32_t> blocks;
 	std::vector<void *> pages;
-	std::vector<int> status;
+	std::vector<int> nodes, status;
+
+	void clear()
+	{
+		blocks.clear();
+		pages.clear();
+	}
 };
 
 void Mover::stop()
@@ -83,22 +91,10 @@ void Mover::run()
 		wake_.wait(lock, [&] { return stop_ || (!paused_ && !queue_.empty()); });
 		if (stop_)
 			break;
-		/* Orders of one arena and direction share system calls. */
-		std::vector<MoveOrder> orders;
-		size_t pages = 0;
-		while (!queue_.empty() && pages < kBatchPages) {
-			MoveOrder &next = queue_.front();
-			if (!orders.empty() &&
-			    (next.arena != orders[0].arena || next.promote != orders[0].promote))
-				break;
-			pages += size_t{next.extent.nr} * next.arena->geometry.block_bytes /
-				 page_bytes();
-			orders.push_back(std::move(next));
-			queue_.pop_front();
-		}
+		const std::vector<MoveOrder> orders = take_orders();
 		lock.unlock();
 		execute(orders);
-		for (MoveOrder &order : orders)
+		for (const MoveOrder &order : orders)
 			if (order.done)
 				order.done();
 		lock.lock();
@@ -107,6 +103,24 @@ void Mover::run()
 		if (order.done)
 			order.done();
 	queue_.clear();
+}
+
+/* Orders of one arena and direction share system calls. */
+std::vector<MoveOrder> Mover::take_orders()
+{
+	std::vector<MoveOrder> orders;
+	uint64_t bytes = 0;
+
+	while (!queue_.empty() && bytes < kBatchPages * page_bytes()) {
+		MoveOrder &next = queue_.front();
+		if (!orders.empty() &&
+		    (next.arena != orders[0].arena || next.promote != orders[0].promote))
+			break;
+		bytes += uint64_t{next.extent.nr} * next.arena->geometry.block_bytes;
+		orders.push_back(std::move(next));
+		queue_.pop_front();
+	}
+	return orders;
 }
 
 bool Mover::may_demote(const Arena &arena) const
@@ -121,110 +135,172 @@ int Mover::target(bool up, uint64_t bytes) const
 	return (up ? options_.hot_nodes : options_.warm_nodes)[0];
 }
 
-/* Sleeps until the bytes moved before are paid for; the limit holds over any second. Before blocks
- * are claimed, which nobody else can spill or drop meanwhile. */
-void Mover::wait_for_budget()
+/* Until the bytes moved before are paid for. Before blocks are claimed, which nobody else can spill
+ * or drop meanwhile. False: stop() was called. */
+bool Mover::wait_for_budget()
 {
-	uint64_t now = now_ns();
+	std::unique_lock lock(mutex_);
 
-	if (budget_time_ns_ > now)
-		std::this_thread::sleep_for(std::chrono::nanoseconds(budget_time_ns_ - now));
-	budget_time_ns_ = std::max(budget_time_ns_, now);
+	while (uint64_t wait_ns = stop_ ? 0 : pace_.wait_ns(now_ns()))
+		wake_.wait_for(lock, std::chrono::nanoseconds(wait_ns), [&] { return stop_; });
+	return !stop_;
 }
 
-void Mover::charge(uint64_t bytes)
+size_t Mover::blocks_at_once(const Arena &arena, bool up) const
 {
-	budget_time_ns_ += static_cast<uint64_t>(static_cast<double>(bytes) * 1e9 /
-						 static_cast<double>(max_bytes_per_s_.load()));
+	const bool spread = (up ? options_.hot_nodes : options_.warm_nodes).size() > 1;
+	const uint64_t bytes = std::min((spread ? kSpreadPages : kBatchPages) * page_bytes(),
+					Pace::most_at_once(max_bytes_per_s_));
+
+	return std::max<size_t>(1, bytes / arena.geometry.block_bytes);
 }
 
-void Mover::execute(std::vector<MoveOrder> &orders)
+bool Mover::claim(Arena &arena, uint32_t block, Where from) const
 {
-	bool up = orders[0].promote;
+	if (arena.leased(block) || !arena.try_busy(block))
+		return false;
+	if (arena.where(block) == from)
+		return true;
+	arena.clear_busy(block);
+	return false;
+}
+
+void Mover::execute(const std::vector<MoveOrder> &orders)
+{
+	const bool up = orders[0].promote;
 	MoveCounters &counters = up ? promote : demote;
-	const auto from = up ? Where::Warm : Where::Hot;
-	Batch batch{orders[0].arena, {}, {}, {}};
-	Arena &arena = *batch.arena;
-	const uint32_t block_bytes = arena.geometry.block_bytes;
-	const size_t pages_per_block = block_bytes / page_bytes();
+	Batch batch{*orders[0].arena, {}, {}, {}, {}};
+	std::vector<uint32_t> blocks;
 
-	wait_for_budget();
-	for (const MoveOrder &order : orders) {
-		for (uint32_t block = order.extent.first;
-		     block < order.extent.first + order.extent.nr; block++) {
+	for (const MoveOrder &order : orders)
+		for (uint32_t i = 0; i < order.extent.nr; i++)
+			blocks.push_back(order.extent.first + i);
+	const size_t pages_per_block = batch.arena.geometry.block_bytes / page_bytes();
+	for (size_t i = 0; i < blocks.size() && wait_for_budget();) {
+		const size_t end = std::min(blocks.size(), i + blocks_at_once(batch.arena, up));
+		for (batch.clear(); i < end; i++) {
 			counters.attempted += pages_per_block;
-			if (arena.leased(block) || !arena.try_busy(block)) {
+			if (claim(batch.arena, blocks[i], up ? Where::Warm : Where::Hot))
+				batch.blocks.push_back(blocks[i]);
+			else
 				counters.skipped += pages_per_block;
-				continue;
-			}
-			if (arena.where(block) != from) {
-				arena.clear_busy(block);
-				counters.skipped += pages_per_block;
-				continue;
-			}
-			batch.blocks.push_back(block);
 		}
+		if (!batch.blocks.empty())
+			move_claimed(batch, up, orders[0].since_ns);
 	}
-	if (batch.blocks.empty())
-		return;
-	const uint64_t bytes = uint64_t{block_bytes} * batch.blocks.size();
+}
+
+void Mover::move_claimed(Batch &batch, bool up, uint64_t since_ns)
+{
+	MoveCounters &counters = up ? promote : demote;
+	const uint64_t bytes = uint64_t{batch.arena.geometry.block_bytes} * batch.blocks.size();
 	const int node = target(up, bytes);
-	if (cpuset_allows(arena.options.pid, {node})) {
-		charge(bytes);
+
+	if (cpuset_allows(batch.arena.options.pid, {node})) {
 		const uint64_t begin = now_ns(), before = counters.bytes;
-		move_batch(batch, node, counters);
+		move_batch(batch, node, up);
+		pace_.charge(counters.bytes - before, max_bytes_per_s_);
 		if (up)
-			promote_wait_ns.add(now_ns() - orders[0].since_ns, batch.blocks.size());
+			promote_wait_ns.add(now_ns() - since_ns, batch.blocks.size());
 		if (up && options_.on_promoted)
 			options_.on_promoted(counters.bytes - before, now_ns() - begin);
 	} else {
-		counters.skipped += pages_per_block * batch.blocks.size();
+		counters.skipped += bytes / page_bytes();
 	}
 	for (uint32_t block : batch.blocks)
-		arena.clear_busy(block);
+		batch.arena.clear_busy(block);
 }
 
-void Mover::move_batch(Batch &batch, int node, MoveCounters &counters)
-{
-	Arena &arena = *batch.arena;
-	const size_t page = page_bytes(), pages_per_block = arena.geometry.block_bytes / page;
+namespace {
 
-	for (uint32_t block : batch.blocks) {
-		std::byte *at = arena.base() + arena.offset(block);
-		/* In our page table, or move_pages answers ENOENT. A hole that the client punched
-		 * is an error here, not a new page: its pages just count as failed. */
-		madvise(at, arena.geometry.block_bytes, MADV_POPULATE_READ);
-		for (size_t i = 0; i < pages_per_block; i++)
-			batch.pages.push_back(at + i * page);
+/*
+ * In our page table, or move_pages answers ENOENT. A hole that the client punched
+ * is an error here, not a new page, and ends the call: block by block then, and
+ * its pages just count as failed.
+ */
+void map_blocks(const Arena &arena, const std::vector<uint32_t> &blocks)
+{
+	const size_t bytes = arena.geometry.block_bytes;
+	auto map = [&](uint32_t first, size_t nr) {
+		return madvise(arena.base() + arena.offset(first), nr * bytes,
+			       MADV_POPULATE_READ) == 0;
+	};
+
+	for (size_t i = 0, next; i < blocks.size(); i = next) {
+		for (next = i + 1; next < blocks.size() && blocks[next] == blocks[next - 1] + 1;)
+			next++;
+		if (!map(blocks[i], next - i))
+			for (; i < next; i++)
+				map(blocks[i], 1);
 	}
-	batch.status.assign(batch.pages.size(), kUntouched);
-	std::vector<int> nodes(batch.pages.size(), node);
-	long left = move_pages(0, batch.pages.size(), batch.pages.data(), nodes.data(),
-			       batch.status.data(), MPOL_MF_MOVE_ALL);
-	int move_errno = left < 0 ? errno : 0;
-	/* Any failure leaves statuses unwritten: ask where the pages are now. */
-	if (left != 0) {
-		uint64_t skipped = 0;
-		if (move_errno && move_errno != ENOENT && move_errno != ENOMEM &&
-		    complaint_.allow(&skipped))
-			log_warning("move_pages to node {}: {} ({} more like this)", node,
-				    strerror(move_errno), skipped);
-		std::fill(batch.status.begin(), batch.status.end(), kUntouched);
+}
+
+} // namespace
+
+/*
+ * Leaves in the batch's status where each page is then, and returns the errno. Past a page that is
+ * there already, or is none, the kernel goes on only if all before it moved: one that is pinned
+ * would keep what comes behind. So what is left gets a second call, unless the node is full.
+ * Pages of one huge folio move with the first, and the kernel calls the second busy.
+ */
+int Mover::move_pages_to(Batch &batch, int node)
+{
+	auto is_there = [node](int status) { return status == node; };
+	auto move = [&](const std::vector<void *> &pages) {
+		batch.nodes.assign(pages.size(), node);
+		batch.status.assign(pages.size(), kUntouched);
+		long left = move_pages(0, pages.size(), const_cast<void **>(pages.data()),
+				       batch.nodes.data(), batch.status.data(), MPOL_MF_MOVE_ALL);
+		return left < 0 ? errno : 0;
+	};
+	auto ask = [&] {
+		batch.status.assign(batch.pages.size(), kUntouched);
 		if (move_pages(0, batch.pages.size(), batch.pages.data(), nullptr,
 			       batch.status.data(), 0) < 0)
-			std::fill(batch.status.begin(), batch.status.end(), kUntouched);
+			batch.status.assign(batch.pages.size(), kUntouched);
+	};
+
+	int move_errno = move(batch.pages);
+	if (std::ranges::all_of(batch.status, is_there))
+		return 0;
+	ask();
+	std::vector<void *> left;
+	for (size_t i = 0; i < batch.pages.size(); i++)
+		if (batch.status[i] >= 0 && !is_there(batch.status[i]))
+			left.push_back(batch.pages[i]);
+	if (!left.empty() && !is_full(node, left.size() * page_bytes())) {
+		move_errno = move(left);
+		ask();
 	}
+	uint64_t skipped = 0;
+	if (move_errno && move_errno != ENOENT && move_errno != ENOMEM &&
+	    complaint_.allow(&skipped))
+		log_warning("move_pages to node {}: {} ({} more like this)", node,
+			    strerror(move_errno), skipped);
+	return move_errno;
+}
+
+void Mover::move_batch(Batch &batch, int node, bool up)
+{
+	MoveCounters &counters = up ? promote : demote;
+	const size_t page = page_bytes(), per_block = batch.arena.geometry.block_bytes / page;
+
+	map_blocks(batch.arena, batch.blocks);
+	for (uint32_t block : batch.blocks)
+		for (size_t i = 0; i < per_block; i++)
+			batch.pages.push_back(batch.arena.base() + batch.arena.offset(block) +
+					      i * page);
+	const int move_errno = move_pages_to(batch, node);
 	size_t nr_failed = 0;
 	for (size_t i = 0; i < batch.blocks.size(); i++) {
-		size_t there = 0;
-		for (size_t p = 0; p < pages_per_block; p++)
-			there += batch.status[i * pages_per_block + p] == node;
+		const auto first = batch.status.begin() + static_cast<ptrdiff_t>(i * per_block);
+		const auto there = static_cast<size_t>(
+			std::count(first, first + static_cast<ptrdiff_t>(per_block), node));
 		counters.moved += there;
-		nr_failed += pages_per_block - there;
 		counters.bytes += there * page;
-		if (there == pages_per_block)
-			arena.set_where(batch.blocks[i],
-					&counters == &promote ? Where::Hot : Where::Warm);
+		nr_failed += per_block - there;
+		if (there == per_block)
+			batch.arena.set_where(batch.blocks[i], up ? Where::Hot : Where::Warm);
 	}
 	counters.failed += nr_failed;
 	if (move_errno == ENOMEM || (nr_failed && is_full(node, nr_failed * page)))

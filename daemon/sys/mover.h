@@ -8,6 +8,7 @@
 
 #include "base/histogram.h"
 #include "base/log.h"
+#include "base/pace.h"
 #include "base/result.h"
 #include "core/types.h"
 #include "sys/arena.h"
@@ -76,10 +77,14 @@ public:
 private:
 	struct Batch;
 
-	void execute(std::vector<MoveOrder> &orders);
-	void move_batch(Batch &batch, int node, MoveCounters &counters);
-	void wait_for_budget();
-	void charge(uint64_t bytes);
+	std::vector<MoveOrder> take_orders();
+	void execute(const std::vector<MoveOrder> &orders);
+	[[nodiscard]] bool claim(Arena &arena, uint32_t block, Where from) const;
+	void move_claimed(Batch &batch, bool up, uint64_t since_ns);
+	void move_batch(Batch &batch, int node, bool up);
+	int move_pages_to(Batch &batch, int node);
+	[[nodiscard]] bool wait_for_budget();
+	[[nodiscard]] size_t blocks_at_once(const Arena &arena, bool up) const;
 	[[nodiscard]] int target(bool up, uint64_t bytes) const;
 
 	const MoverOptions options_;
@@ -89,7 +94,7 @@ private:
 	std::deque<MoveOrder> queue_;
 	bool stop_ = false, paused_ = false;
 	LogLimit complaint_;
-	uint64_t budget_time_ns_ = 0; /* until when the bytes moved so far are paid for */
+	Pace pace_;
 };
 
 } // namespace cxlkv

@@ -53,12 +53,16 @@ protected:
 
 	void start(std::shared_ptr<Arena> arena, uint64_t bytes_per_s = 1ull << 40)
 	{
+		start(std::move(arena), {{kHot}, {kWarm}, bytes_per_s});
+	}
+	void start(std::shared_ptr<Arena> arena, MoverOptions options)
+	{
 		arena_ = std::move(arena);
 		for (uint32_t block = 0; block < arena_->geometry.nr_blocks(); block++) {
 			arena_->publish(block, CXL_KV_RESIDENT);
 			arena_->set_where(block, Where::Hot);
 		}
-		mover_ = std::make_unique<Mover>(MoverOptions{{kHot}, {kWarm}, bytes_per_s});
+		mover_ = std::make_unique<Mover>(std::move(options));
 		thread_ = std::thread([this] { mover_->run(); });
 		events_ = std::thread([this] { serve_events(); });
 	}
@@ -110,12 +114,13 @@ protected:
 			changed.wait_for(lock, std::chrono::seconds(120), [&] { return done; }));
 	}
 
-	/* Pages of the arena on the node, as the kernel says. */
+	/* Pages of the arena on the node, as the kernel says; after a move the mover maps them all.
+	 */
 	uint64_t pages_on(int node)
 	{
 		uint64_t count = 0;
 		for (uint64_t at = 0; at < arena_->geometry.bytes(); at += uffd::page_bytes) {
-			void *page = client_->base() + at;
+			void *page = arena_->base() + at;
 			int status = -1;
 			if (!move_pages(0, 1, &page, nullptr, &status, 0))
 				count += status == node;
@@ -320,6 +325,28 @@ TEST_F(MoverTest, a_pinned_page_stays_and_is_counted_and_the_other_511_move)
 	expect_identity(mover_->demote);
 }
 
+/* The kernel ends a call where it comes from a page that would not move to one that needs not. */
+TEST_F(MoverTest, a_pinned_page_does_not_keep_what_comes_behind_it)
+{
+	make(32);
+	io_uring ring;
+	ASSERT_EQ(io_uring_queue_init(4, &ring, 0), 0);
+	iovec pin{client_->base() + 7 * uffd::page_bytes, uffd::page_bytes};
+	ASSERT_EQ(io_uring_register_buffers(&ring, &pin, 1), 0);
+	void *there = client_->base() + 9 * uffd::page_bytes;
+	int node = kWarm, status = -1;
+	ASSERT_EQ(move_pages(0, 1, &there, &node, &status, MPOL_MF_MOVE_ALL), 0);
+
+	move_all(false);
+	EXPECT_EQ(mover_->demote.moved.load(), 511u);
+	EXPECT_EQ(mover_->demote.failed.load(), 1u);
+	EXPECT_EQ(pages_on(kWarm), 511u);
+	EXPECT_EQ(arena_->where(31), Where::Warm);
+
+	io_uring_queue_exit(&ring);
+	expect_identity(mover_->demote);
+}
+
 TEST_F(MoverTest, leased_and_busy_blocks_are_skipped)
 {
 	make(8);
@@ -391,6 +418,35 @@ TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
 	expect_identity(mover_->demote);
 }
 
+/* The tiers are the other way round here: to fill node 0 would leave no memory to run in. */
+TEST_F(MoverTest, a_full_hot_node_takes_nothing_and_has_it_once_there_is_room)
+{
+	auto client = ArenaClient::create(small_geometry(256));
+	ASSERT_TRUE(client) << client.error().what;
+	client_ = std::move(*client);
+	ASSERT_EQ(uffd::zeropage(client_->own_files().uffd.get(),
+				 reinterpret_cast<uint64_t>(client_->base()),
+				 client_->geometry.bytes()),
+		  0);
+	auto arena = client_->arena(1, 1);
+	ASSERT_TRUE(arena) << arena.error().what;
+	start(*arena, {{kWarm}, {kHot}, 1ull << 40});
+	for (uint32_t block = 0; block < 256; block++)
+		arena_->set_where(block, Where::Warm);
+	client_->fill(255, 9);
+	Mapping filler = fill_node(kWarm);
+	move_all(true);
+	EXPECT_GT(mover_->promote.failed.load(), 0u);
+	EXPECT_GT(mover_->nr_no_space.load(), 0u);
+	EXPECT_EQ(arena_->where(255), Where::Warm);
+	filler = Mapping();
+	move_all(true);
+	EXPECT_EQ(arena_->bytes.hot.load(), client_->geometry.bytes());
+	EXPECT_EQ(pages_on(kWarm), 4096u);
+	EXPECT_EQ(client_->nr_wrong(255, 9), 0u);
+	expect_identity(mover_->promote);
+}
+
 TEST_F(MoverTest, huge_pages_asked_for_by_the_host_do_not_reach_the_arena)
 {
 	const char *knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
@@ -400,6 +456,44 @@ TEST_F(MoverTest, huge_pages_asked_for_by_the_host_do_not_reach_the_arena)
 	std::ofstream(knob) << "never";
 	EXPECT_EQ(mover_->demote.moved.load(), 64u * 16);
 	EXPECT_EQ(pages_on(kWarm), 64u * 16);
+}
+
+uint64_t shmem_huge_bytes()
+{
+	std::ifstream meminfo("/proc/meminfo");
+	std::string word;
+	uint64_t kilobytes = 0;
+	while (meminfo >> word)
+		if (word == "ShmemHugePages:")
+			meminfo >> kilobytes;
+	return kilobytes << 10;
+}
+
+/* A client that allocated its file before it registered it may have got them. */
+TEST_F(MoverTest, huge_pages_that_a_client_made_itself_move_and_every_page_counts_once)
+{
+	const char *knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+	std::ofstream(knob) << "always" << std::flush;
+	auto client = ArenaClient::create(small_geometry(64)); /* two of them */
+	ASSERT_TRUE(client) << client.error().what;
+	client_ = std::move(*client);
+	ASSERT_EQ(fallocate(client_->own_files().memory.get(), 0, 0,
+			    static_cast<off_t>(client_->geometry.bytes())),
+		  0);
+	std::ofstream(knob) << "never" << std::flush;
+	ASSERT_GT(shmem_huge_bytes(), 0u);
+	auto arena = client_->arena(1, 1);
+	ASSERT_TRUE(arena) << arena.error().what;
+	start(*arena);
+	client_->fill(40, 3);
+	move_all(false);
+	EXPECT_GT(shmem_huge_bytes(), 0u) << "they were split";
+	EXPECT_EQ(mover_->demote.moved.load(), 64u * 16);
+	EXPECT_EQ(mover_->demote.failed.load(), 0u);
+	EXPECT_EQ(pages_on(kWarm), 64u * 16);
+	EXPECT_EQ(arena_->bytes.warm.load(), client_->geometry.bytes());
+	EXPECT_EQ(client_->nr_wrong(40, 3), 0u);
+	expect_identity(mover_->demote);
 }
 
 TEST_F(MoverTest, the_limit_holds_within_five_percent)
@@ -414,8 +508,8 @@ TEST_F(MoverTest, the_limit_holds_within_five_percent)
 	double seconds =
 		std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 	uint64_t bytes = mover_->demote.bytes + mover_->promote.bytes;
-	/* The last pass is paid for by the next one, which never comes. */
-	EXPECT_LE(static_cast<double>(bytes - (4 << 20)) / seconds, rate * 1.05);
+	/* How near it comes from below is mover_bench's: other work on the machine counts there. */
+	EXPECT_LE(static_cast<double>(bytes) / seconds, rate * 1.05);
 }
 
 TEST_F(MoverTest, a_client_that_is_killed_in_mid_batch_harms_nobody)
