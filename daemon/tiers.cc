@@ -1,45 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tiers.h"
 
+#include "sys/rivals.h"
+
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <numa.h>
 
 namespace cxlkv {
 
 namespace {
 
-namespace fs = std::filesystem;
-
-std::string read_line(const fs::path &path)
-{
-	std::ifstream in(path);
-	std::string line;
-	std::getline(in, line);
-	return line;
-}
-
-/* "0-2,4" of sysfs. */
-std::vector<int> parse_node_list(const std::string &text)
-{
-	std::vector<int> nodes;
-	bitmask *mask = text.empty() ? nullptr : numa_parse_nodestring_all(text.c_str());
-
-	if (!mask)
-		return nodes;
-	for (unsigned node = 0; node < mask->size; node++)
-		if (numa_bitmask_isbitset(mask, node))
-			nodes.push_back(static_cast<int>(node));
-	numa_bitmask_free(mask);
-	return nodes;
-}
-
 std::vector<int> sysfs_nodes(const char *what)
 {
-	return parse_node_list(read_line(fs::path("/sys/devices/system/node") / what));
+	return id_list(Host().line(std::string("/sys/devices/system/node/") + what));
 }
 
 uint64_t node_bytes(const std::vector<int> &nodes)
@@ -80,10 +55,12 @@ Result<std::vector<uint32_t>> weights_of(const char *tier, const std::vector<int
 			     fmt::format("{}.weights has {} entries for {} nodes: {}", tier,
 					 given.size(), nodes.size(), fmt::join(nodes, ", ")));
 	for (size_t i = weights.size(); i < nodes.size(); i++) {
-		std::string line = read_line(fmt::format(
-			"/sys/kernel/mm/mempolicy/weighted_interleave/node{}", nodes[i]));
-		int weight = line.empty() ? 1 : atoi(line.c_str());
-		weights.push_back(static_cast<uint32_t>(std::clamp(weight, 1, 1000)));
+		const uint64_t weight =
+			Host().number(fmt::format("/sys/kernel/mm/mempolicy/weighted_interleave/"
+						  "node{}",
+						  nodes[i]))
+				.value_or(1);
+		weights.push_back(static_cast<uint32_t>(std::clamp<uint64_t>(weight, 1, 1000)));
 	}
 	return weights;
 }
@@ -138,29 +115,21 @@ Result<Tiers> resolve_tiers(const Options &options)
 std::vector<std::string> tier_warnings(const Tiers &tiers, uint64_t cold_bytes)
 {
 	std::vector<std::string> warnings;
-	std::error_code ec;
+	const std::string kernel_tiers = "/sys/devices/virtual/memory_tiering/";
+	const Host host;
 
-	for (auto &entry : fs::directory_iterator("/sys/devices/virtual/memory_tiering", ec)) {
-		std::vector<int> nodes = parse_node_list(read_line(entry.path() / "nodelist"));
+	for (const std::string &tier : host.names(kernel_tiers)) {
+		std::vector<int> nodes = id_list(host.line(kernel_tiers + tier + "/nodelist"));
 		auto holds_one_of = [&](const std::vector<int> &ours) {
 			return std::ranges::find_first_of(nodes, ours) != nodes.end();
 		};
 		if (holds_one_of(tiers.hot_nodes) && holds_one_of(tiers.warm_nodes))
 			warnings.push_back(fmt::format("the kernel has nodes {} in one tier ({}), "
 						       "we do not; ours count here",
-						       fmt::join(nodes, ", "),
-						       entry.path().filename().string()));
+						       fmt::join(nodes, ", "), tier));
 	}
-	std::string balancing = read_line("/proc/sys/kernel/numa_balancing");
-	if (!balancing.empty() && balancing != "0")
-		warnings.push_back(fmt::format(
-			"kernel.numa_balancing is {}: the kernel may move pages too", balancing));
-	if (read_line("/sys/kernel/mm/numa/demotion_enabled") == "true")
-		warnings.push_back("kernel demotion is on (/sys/kernel/mm/numa/demotion_enabled)");
-	for (auto &entry : fs::directory_iterator("/sys/kernel/mm/damon/admin/kdamonds", ec))
-		if (read_line(entry.path() / "state") == "on")
-			warnings.push_back("a DAMON thread runs and may move pages too: " +
-					   entry.path().string());
+	for (const Rival &rival : find_rivals(host))
+		warnings.push_back(rival.what + ": " + rival.remedy);
 	if (tiers.warm_limit_bytes && tiers.warm_limit_bytes < tiers.hot_limit_bytes)
 		warnings.push_back(
 			"the warm tier is smaller than the hot one: it will mostly mirror it");

@@ -7,8 +7,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
-#include "cli/host.h"
 #include "cli/units.h"
+#include "sys/host.h"
 #include "sys/tier_bench.h"
 
 #include <algorithm>

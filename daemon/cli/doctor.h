@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "cli/host.h"
+#include "sys/host.h"
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>

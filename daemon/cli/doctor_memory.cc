@@ -2,6 +2,7 @@
 #include "cli/doctor.h"
 
 #include "cli/units.h"
+#include "sys/rivals.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -170,30 +171,11 @@ void examine_zones(const Host &host, int node, Findings &out)
 
 void examine_tierers(const Host &host, Findings &out)
 {
-	static const std::string damon = "/sys/kernel/mm/damon/admin/kdamonds/";
-	size_t before = out.size();
-	std::string balancing = host.line("/proc/sys/kernel/numa_balancing");
+	const auto rivals = find_rivals(host);
 
-	if (!balancing.empty() && balancing != "0")
-		out.push_back({Finding::Warn, "tierers",
-			       "NUMA balancing moves pages too (" + balancing + ")",
-			       "sysctl kernel.numa_balancing=0"});
-	if (host.line("/sys/kernel/mm/numa/demotion_enabled") == "true")
-		out.push_back({Finding::Warn, "tierers", "kernel demotion moves pages too",
-			       "echo 0 > /sys/kernel/mm/numa/demotion_enabled"});
-	for (const std::string &name : host.names(damon))
-		if (host.line(damon + name + "/state") == "on")
-			out.push_back({Finding::Warn, "tierers",
-				       "DAMON thread " + name + " runs and may move pages",
-				       "echo off > " + damon + name +
-					       "/state, or take its schemes off KV memory"});
-	for (const std::string &pid : host.names("/proc"))
-		if (host.line("/proc/" + pid + "/comm") == "memtierd")
-			out.push_back(
-				{Finding::Warn, "tierers",
-				 "memtierd (pid " + pid + ") moves pages too",
-				 "stop it, or keep it off the processes that hold KV memory"});
-	if (out.size() == before)
+	for (const Rival &rival : rivals)
+		out.push_back({Finding::Warn, "tierers", rival.what, rival.remedy});
+	if (rivals.empty())
 		out.push_back({Finding::Good, "tierers", "nothing else moves pages", ""});
 }
 

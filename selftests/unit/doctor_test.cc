@@ -85,6 +85,12 @@ protected:
 		ADD_FAILURE() << "no " << topic << " \"" << part << "\" among\n" << all;
 	}
 
+	void expect_none(const std::string &part)
+	{
+		for (const Finding &f : examine())
+			EXPECT_EQ(f.text.find(part), std::string::npos) << f.text;
+	}
+
 	std::string root_;
 };
 
@@ -213,10 +219,21 @@ TEST_F(Doctor, OthersThatMovePages)
 	expect(Finding::Warn, "tierers", "NUMA balancing");
 	put("/sys/kernel/mm/numa/demotion_enabled", "true");
 	expect(Finding::Warn, "tierers", "demotion");
-	put("/sys/kernel/mm/damon/admin/kdamonds/0/state", "on");
+	const std::string damon = "/sys/kernel/mm/damon/admin/kdamonds/0";
+	put(damon + "/state", "on");
+	put(damon + "/contexts/0/schemes/0/action", "stat"); /* it watches */
+	expect_none("DAMON thread");
+	put(damon + "/contexts/0/schemes/1/action", "migrate_hot");
 	expect(Finding::Warn, "tierers", "DAMON thread 0");
+	expect(Finding::Warn, "tierers", "migrate_hot");
+	put(damon + "/state", "off");
+	expect_none("DAMON thread");
+	put("/sys/module/damon_reclaim/parameters/enabled", "Y");
+	expect(Finding::Warn, "tierers", "damon_reclaim");
 	put("/proc/1234/comm", "memtierd");
 	expect(Finding::Warn, "tierers", "memtierd (pid 1234)");
+	put("/proc/1235/comm", "numad");
+	expect(Finding::Warn, "tierers", "numad (pid 1235)");
 	put("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
 	    "[always] within_size advise never deny force");
 	expect(Finding::Warn, "huge pages", "always");

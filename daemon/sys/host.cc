@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "cli/host.h"
+#include "sys/host.h"
 
 #include <algorithm>
 #include <charconv>
