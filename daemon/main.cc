@@ -186,6 +186,7 @@ struct Threaded {
 	FaultServer &faults;
 	PolicyThread &policy;
 	Mover &mover;
+	LatencyThread &latency;
 	ObjectThread &objects;
 	Registry &registry;
 	Bandwidths &bandwidths;
@@ -205,6 +206,7 @@ Result<> run_threads(const Threaded &parts, const Options &options, const Tiers 
 	});
 	std::thread policy_thread([&] { parts.policy.run(); });
 	std::thread mover_thread([&] { parts.mover.run(); });
+	std::thread latency_thread([&] { parts.latency.run(); });
 	std::thread calibration([&] { begin_bandwidths(parts.bandwidths, options, tiers); });
 	std::thread object_thread([&] { parts.objects.run(); });
 	log_info("cxl-kvd {} serves {}; hot {} MiB on node {}, warm {} MiB, cold {}",
@@ -218,8 +220,10 @@ Result<> run_threads(const Threaded &parts, const Options &options, const Tiers 
 	calibration.join();
 	parts.policy.stop();
 	parts.mover.stop();
+	parts.latency.stop();
 	policy_thread.join();
 	mover_thread.join();
+	latency_thread.join();
 	parts.objects.stop(!failed);
 	object_thread.join();
 	parts.registry.detach_all();
@@ -259,7 +263,8 @@ Result<> run(Options options, const ConfigSource &source)
 	Fd signals = block_signals();
 
 	Bandwidths bandwidths(uint64_t{options.mover.max_MBps} * 1000000);
-	NodeSpread spread(*tiers);
+	LatencyThread latency(*tiers, options.mover.latency_gate);
+	NodeSpread spread(*tiers, latency);
 	Mover mover({tiers->hot_nodes, tiers->warm_nodes,
 		     uint64_t{options.mover.max_MBps} * 1000000, MoverOptions{}.max_queued,
 		     [&](bool up, uint64_t bytes) { return spread.next(up, bytes); },
@@ -274,7 +279,7 @@ Result<> run(Options options, const ConfigSource &source)
 		return (*socket)->reply(connection, line);
 	});
 	PolicyThread policy(policy_thread_options(options, *tiers), options.policy, arenas,
-			    **faults, mover, *sampler, placement, module.get(), recorder);
+			    **faults, mover, *sampler, latency, placement, module.get(), recorder);
 	(*faults)->on_want_room([&] { policy.kick(); });
 	const Tenants tenants = tenants_of(options);
 	ObjectThread objects(object_options(options, *tiers, saved), **faults);
@@ -289,21 +294,21 @@ Result<> run(Options options, const ConfigSource &source)
 		 bandwidths, tenants, tiers->warm_limit_bytes != 0, options.cold.format,
 		 uffd_device.get()},
 		WakeGate(sessions.max_wakes, memory_bytes / 1000 * sessions.max_wake_permil));
-	const StatusSources sources(options, *tiers, arenas, **faults, policy, mover, *sampler,
-				    control, objects, bandwidths, tenants, warnings,
+	const StatusSources sources(options, *tiers, arenas, **faults, policy, mover, latency,
+				    *sampler, control, objects, bandwidths, tenants, warnings,
 				    registry.module_fd() >= 0 ? "module" : "native", start_ns);
 	control.on_status([&] { return status_json(sources); },
 			  [&] { return health_json(sources); });
 
 	if (recovered)
 		control.start_object_pool();
-	const Reloadable reloadable{source, options, *tiers, policy, mover, registry};
+	const Reloadable reloadable{source, options, *tiers, policy, mover, latency, registry};
 	control.on_tune([&](const nlohmann::json &settings) { return tune(reloadable, settings); });
-	return run_threads({**socket, **faults, policy, mover, objects, registry, bandwidths},
-			   options, *tiers, [&](const std::atomic<bool> &failed) {
-				   return serve(**socket, control, registry, signals, failed,
-						reloadable);
-			   });
+	return run_threads(
+		{**socket, **faults, policy, mover, latency, objects, registry, bandwidths},
+		options, *tiers, [&](const std::atomic<bool> &failed) {
+			return serve(**socket, control, registry, signals, failed, reloadable);
+		});
 }
 
 } // namespace

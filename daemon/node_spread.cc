@@ -5,8 +5,8 @@
 
 namespace cxlkv {
 
-NodeSpread::NodeSpread(const Tiers &tiers)
-    : tiers_(tiers), hot_(tiers.hot_weights), warm_(tiers.warm_weights)
+NodeSpread::NodeSpread(const Tiers &tiers, const LatencyThread &latency)
+    : tiers_(tiers), latency_(latency), hot_(tiers.hot_weights), warm_(tiers.warm_weights)
 {
 }
 
@@ -14,6 +14,8 @@ int NodeSpread::next(bool up, uint64_t bytes)
 {
 	const std::vector<int> &nodes = up ? tiers_.hot_nodes : tiers_.warm_nodes;
 	auto has_room = [&](size_t i) {
+		if (up && !latency_.may_promote(nodes[i]))
+			return false;
 		/* A node keeps a little for itself below its watermarks. */
 		long long free = 0, size = numa_node_size64(nodes[i], &free);
 		return size <= 0 || free >= size / 64 + static_cast<long long>(bytes);

@@ -336,6 +336,7 @@ std::vector<OptionKey> option_keys()
 		bytes("objects", "size", 0, FIELD(objects.size_bytes)),
 		number("objects", "chunk_KiB", 4, 1024, FIELD(objects.chunk_KiB)),
 		number("mover", "max_MBps", 1, 1000000, FIELD(mover.max_MBps)),
+		flag("mover", "latency_gate", FIELD(mover.latency_gate)),
 		choice("sampling", "source", {"auto", "pmu", "off"}, FIELD(sampling.source)),
 		choice("sampling", "way", {"accessed", "refault"}, FIELD(sampling.way)),
 		number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS,

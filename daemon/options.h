@@ -58,6 +58,7 @@ struct Options {
 	} objects;
 	struct {
 		uint32_t max_MBps = 1000;
+		bool latency_gate = true; /* no promotions to a node that is the slower one */
 	} mover;
 	struct {
 		std::string source = "auto"; /* BPF: auto = where the module is loaded, pmu =

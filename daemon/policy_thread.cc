@@ -28,10 +28,11 @@ uint64_t now_ms()
 
 PolicyThread::PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
 			   ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
-			   const Placement &placement, KmodDevice *module, Recorder &recorder)
+			   const LatencyThread &latency, const Placement &placement,
+			   KmodDevice *module, Recorder &recorder)
     : options_(options), arenas_(arenas), faults_(faults), mover_(mover), sampler_(sampler),
-      placement_(placement), module_(module), recorder_(recorder), policy_(policy),
-      sessions_(policy.session)
+      latency_(latency), placement_(placement), module_(module), recorder_(recorder),
+      policy_(policy), sessions_(policy.session)
 {
 }
 
@@ -483,6 +484,7 @@ PlanInput PolicyThread::plan_input(uint64_t now) const
 	input.waking_hot_bytes = stats.wanted.waking_bytes;
 	input.drain_warm = draining_warm_;
 	input.drain_cold = draining_cold_;
+	input.may_promote = latency_.may_promote();
 	input.spill_budget_bytes =
 		options_.max_spill_bytes - std::min(options_.max_spill_bytes, spilling);
 	/* What the mover, which keeps the rate, has before it: some ticks' worth, and where that is

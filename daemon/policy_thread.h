@@ -8,6 +8,7 @@
 
 #include "arena_table.h"
 #include "core/policy.h"
+#include "latency_thread.h"
 #include "recorder.h"
 #include "sys/fault_server.h"
 #include "sys/kmod_device.h"
@@ -42,7 +43,8 @@ class PolicyThread {
 public:
 	PolicyThread(const PolicyThreadOptions &options, const PolicyOptions &policy,
 		     ArenaTable &arenas, FaultServer &faults, Mover &mover, Sampler &sampler,
-		     const Placement &placement, KmodDevice *module, Recorder &recorder);
+		     const LatencyThread &latency, const Placement &placement, KmodDevice *module,
+		     Recorder &recorder);
 
 	void run(); /* until stop() */
 	void stop();
@@ -129,6 +131,7 @@ private:
 	FaultServer &faults_;
 	Mover &mover_;
 	Sampler &sampler_;
+	const LatencyThread &latency_;
 	const Placement &placement_;
 	KmodDevice *const module_; /* null in native mode */
 	Recorder &recorder_;

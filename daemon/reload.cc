@@ -2,6 +2,7 @@
 #include "reload.h"
 
 #include "base/log.h"
+#include "latency_thread.h"
 #include "policy_thread.h"
 #include "registry.h"
 #include "sys/mover.h"
@@ -68,6 +69,7 @@ std::vector<OptionChange> apply(const Reloadable &daemon, const Options &wanted)
 	daemon.policy.set_options(policy_thread_options(daemon.options, daemon.tiers),
 				  daemon.options.policy);
 	daemon.mover.set_limit(uint64_t{daemon.options.mover.max_MBps} * 1000000);
+	daemon.latency.set_on(daemon.options.mover.latency_gate);
 	daemon.registry.set_sampling(sampling_of(daemon.options));
 	for (const OptionChange &change : changes)
 		if (change.live)

@@ -12,6 +12,7 @@
 
 namespace cxlkv {
 
+class LatencyThread;
 class Mover;
 class PolicyThread;
 class Registry;
@@ -29,6 +30,7 @@ struct Reloadable {
 	const Tiers &tiers;
 	PolicyThread &policy;
 	Mover &mover;
+	LatencyThread &latency;
 	Registry &registry;
 };
 

@@ -86,6 +86,18 @@ json show(const Bandwidths &bandwidths)
 	return out;
 }
 
+json show(const LatencyThread::State &gate)
+{
+	json nodes = json::array();
+
+	for (const LatencyGate::Node &node : gate.nodes)
+		nodes.push_back({{"node", node.node}, {"ns", node.ns}, {"open", node.open}});
+	return {{"on", gate.on},
+		{"nodes", nodes},
+		{"closed", gate.nr_closed},
+		{"measured", gate.nr_measured}};
+}
+
 json show(const SessionStats &c)
 {
 	auto nr = [&](SessionLife::State state) {
@@ -201,7 +213,8 @@ json history(const StatusSources &s, const FaultStats &f)
 		{"mover",
 		 {{"promote", show(s.mover.promote)},
 		  {"demote", show(s.mover.demote)},
-		  {"no_space", s.mover.nr_no_space.load()}}}};
+		  {"no_space", s.mover.nr_no_space.load()},
+		  {"latency_gate", show(s.latency.state())}}}};
 }
 
 struct TierCounts {

@@ -5,6 +5,7 @@
 
 #include "arena_table.h"
 #include "bandwidths.h"
+#include "latency_thread.h"
 #include "object_thread.h"
 #include "options.h"
 #include "policy_thread.h"
@@ -28,6 +29,7 @@ struct StatusSources {
 	const FaultServer &faults;
 	const PolicyThread &policy;
 	const Mover &mover;
+	const LatencyThread &latency;
 	const Sampler &sampler;
 	const Control &control;
 	const ObjectThread &objects;

@@ -108,6 +108,26 @@ std::string tier_lines(const json &status)
 	return out;
 }
 
+/* The latency of each node as measured, and which hot ones get no promotions for it. */
+std::string gate_line(const json &status)
+{
+	const json::json_pointer at("/mover/latency_gate/nodes");
+	std::string nodes;
+
+	if (!status.contains(at) || !status.at(at).is_array())
+		return "";
+	for (const json &node : status.at(at)) {
+		const json::json_pointer open("/open");
+		if (real_at(node, "/ns") <= 0)
+			continue;
+		nodes += fmt::format("{}node {} {:.0f} ns", nodes.empty() ? "" : ", ",
+				     number_at(node, "/node"), real_at(node, "/ns"));
+		if (node.contains(open) && node.at(open) == false)
+			nodes += " (no promotions)";
+	}
+	return nodes.empty() ? "" : "latency  " + wrap(nodes, kWidth - 9, 9);
+}
+
 std::string work_lines(const Fields &f)
 {
 	std::string out = "\n";
@@ -151,6 +171,7 @@ std::string work_lines(const Fields &f)
 	if (f.number("/mover/no_space"))
 		out += fmt::format("         {} moves found no space on the other node\n",
 				   f.count("/mover/no_space"));
+	out += gate_line(f.object);
 	return out;
 }
 

@@ -362,8 +362,8 @@ void Planner::find_promotable()
 {
 	for (auto &[id, arena] : arenas_) {
 		for (uint32_t b : arena->to_promote) {
-			if (arena->table.where(b) != Where::Warm || arena->table.ordered(b) ||
-			    !arena->movable(b, input_.now_ms, true))
+			if (!input_.may_promote || arena->table.where(b) != Where::Warm ||
+			    arena->table.ordered(b) || !arena->movable(b, input_.now_ms, true))
 				continue;
 			const double promise = arena->promise(b);
 			if (promise >= options_.promote_score)

@@ -283,7 +283,7 @@ void Planner::fetch_session(ArenaState &arena, Session &session, uint32_t slot, 
 		    !arena.movable(b, input_.now_ms, false) || arena.table.ordered(b))
 			continue;
 		if (where == Where::Warm) {
-			if (move_left_ < block_bytes)
+			if (!input_.may_promote || move_left_ < block_bytes)
 				continue;
 			move_left_ -= block_bytes;
 		}

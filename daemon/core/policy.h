@@ -68,6 +68,7 @@ struct PlanInput {
 	bool cold_available = true; /* false: no store, or it is full */
 	bool drain_warm = false;    /* nothing goes there, and all that is there leaves */
 	bool drain_cold = false;
+	bool may_promote = true;         /* false: hot is the slower tier now; a drain goes on */
 	uint64_t wanted_hot_bytes = 0;   /* room that waiting fetches and makes need on top */
 	uint64_t waking_hot_bytes = 0;   /* and wakes, for which nobody in use makes way */
 	uint64_t move_budget_bytes = 0;  /* hot <-> warm traffic allowed in this plan */

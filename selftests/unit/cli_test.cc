@@ -275,6 +275,20 @@ TEST(Status, WhatAnOperatorSwitchedOffIsSaid)
 	EXPECT_NE(text.find("daemon.enabled is false"), std::string::npos) << text;
 }
 
+TEST(Status, LatencyOfTheNodesAsMeasured)
+{
+	json status = example_status();
+	EXPECT_EQ(status_text(status).find("latency"), std::string::npos);
+	status["mover"]["latency_gate"]["nodes"] =
+		json::parse(R"([{"node":0,"ns":412.4,"open":false},{"node":2,"ns":251,"open":true},
+				{"node":3,"ns":0,"open":true}])");
+
+	EXPECT_NE(status_text(status).find("latency  node 0 412 ns (no promotions), node 2 251 "
+					   "ns\n"),
+		  std::string::npos)
+		<< status_text(status);
+}
+
 TEST(Arenas, AnEnginesComesBeforeTheDaemonsOwn)
 {
 	const json status = {{"pid", 77}};

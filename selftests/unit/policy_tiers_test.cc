@@ -95,6 +95,37 @@ TEST_F(PolicyTest, BudgetsLimitAPlan)
 	EXPECT_TRUE(plan(in).empty());
 }
 
+TEST_F(PolicyTest, NothingIsPromotedWhileHotIsTheSlowerTier)
+{
+	start();
+	make_slot(0);
+	moved(0, 64, Where::Warm);
+	now_ms += 1000;
+	PlanInput in = hot_of(0, 100, 80, 60);
+	in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	in.may_promote = false;
+	touch(0, 3);
+	EXPECT_TRUE(blocks(plan(in), Action::Promote).empty());
+	hint(CXL_KV_HINT_WAKE, 0);
+	EXPECT_TRUE(blocks(plan(in), Action::Promote).empty()) << "nor for a wake";
+	in.may_promote = true;
+	touch(0, 5);
+	EXPECT_FALSE(blocks(plan(in), Action::Promote).empty());
+}
+
+TEST_F(PolicyTest, ADrainOfWarmGoesOnWhileHotIsTheSlowerTier)
+{
+	start();
+	make_slot(0);
+	moved(0, 64, Where::Warm);
+	now_ms += 1000;
+	PlanInput in = hot_of(0, 100, 80, 60);
+	in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+	in.may_promote = false;
+	in.drain_warm = true;
+	EXPECT_EQ(blocks(plan(in), Action::Promote).size(), 64u);
+}
+
 TEST_F(PolicyTest, WarmBlocksThatScoreArePromotedWhereThereIsRoom)
 {
 	start();
