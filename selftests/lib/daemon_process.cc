@@ -23,11 +23,20 @@ namespace cxlkv {
 
 namespace {
 
-/* The spill file wants a disk, which /tmp may not be: beside the program. */
+/* Of the folders above this program, the one that the daemon was built in. */
+std::filesystem::path build_folder()
+{
+	auto folder = std::filesystem::canonical("/proc/self/exe").parent_path();
+
+	while (folder.has_relative_path() && !exists(folder / "bin/cxl-kvd"))
+		folder = folder.parent_path();
+	return folder;
+}
+
+/* The spill file wants a disk, which /tmp may not be: beside the programs. */
 std::string new_folder()
 {
-	auto build = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
-	std::string folder = build.string() + "/daemon.XXXXXX";
+	std::string folder = (build_folder() / "daemon.XXXXXX").string();
 
 	if (!mkdtemp(folder.data()))
 		throw std::runtime_error("cannot make " + folder);
@@ -74,8 +83,7 @@ DaemonProcess::~DaemonProcess()
 
 void DaemonProcess::start()
 {
-	const std::string program =
-		std::filesystem::path(folder_).parent_path().string() + "/bin/cxl-kvd";
+	const std::string program = (build_folder() / "bin/cxl-kvd").string();
 	char config[] = "--config", none[] = "/dev/null", name[] = "cxl-kvd";
 	char *arguments[] = {name, config, none, nullptr};
 	posix_spawn_file_actions_t actions;

@@ -56,18 +56,23 @@ nvme_args()
 }
 
 # Node 0 with both CPUs, node 1 without: slower by HMAT. Its range is right behind node 0's, which
-# fills 2 GiB below the PCI hole and the rest from 4 GiB on.
+# fills 2 GiB below the PCI hole and the rest from 4 GiB on. Node 2, where asked for, is like node 1.
 fast_args()
 {
-	local node0_mb=$1 node1_mb=$2
+	local node0_mb=$1 node1_mb=$2 node2_mb=$3
 
-	qemu_args+=(-cpu max -M "q35,hmat=on" -m "$((node0_mb + node1_mb))M"
+	qemu_args+=(-cpu max -M "q35,hmat=on" -m "$((node0_mb + node1_mb + node2_mb))M"
 		-object "memory-backend-ram,id=m0,size=${node0_mb}M"
 		-object "memory-backend-ram,id=m1,size=${node1_mb}M"
 		-numa "node,nodeid=0,cpus=0-1,memdev=m0" -numa "node,nodeid=1,memdev=m1,initiator=0"
 		-numa "dist,src=0,dst=1,val=30")
 	hmat 0 100 200
 	hmat 1 300 50
+	((node2_mb)) || return 0
+	qemu_args+=(-object "memory-backend-ram,id=m2,size=${node2_mb}M"
+		-numa "node,nodeid=2,memdev=m2,initiator=0" -numa "dist,src=0,dst=2,val=30"
+		-numa "dist,src=1,dst=2,val=40")
+	hmat 2 300 50
 }
 
 hmat()
