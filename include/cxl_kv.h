@@ -71,7 +71,7 @@ enum cxl_kv_cold_format {
  * @elem_type: enum cxl_kv_elem_type, of the arenas of this connection
  * @cold_format: enum cxl_kv_cold_format, likewise; needs @elem_type
  * @socket_path: NULL = $CXL_KV_SOCKET, else /run/cxl-kv/control.sock
- * @name: shown in `cxl-kv list`; NULL = program name
+ * @name: shown in `cxl-kv list`, up to 64 bytes of UTF-8; NULL = program name
  * @log: gets a line for what no errno can tell: why the manager was not
  *	reached or refused, that it was lost and found. NULL = stderr. Called
  *	from any thread, must not call the library

@@ -58,8 +58,8 @@ struct cxl_kv_key {
  * @hash_seed: of the engine's key hash
  * @rope_theta: base of the rotary embedding
  * @model, @revision, @weights_hash, @tokenizer, @attention, @rope_scaling,
- *	@hash_algorithm, @element_type, @layout: texts, ended by a zero; compared
- *	byte by byte, so any spelling will do, and empty is one
+ *	@hash_algorithm, @element_type, @layout: texts in UTF-8, ended by a zero;
+ *	compared byte by byte, so any spelling will do, and empty is one
  * @tenant_salt: who does not have the same never shares anything
  */
 struct cxl_kv_identity {
@@ -100,7 +100,7 @@ struct cxl_kv_group {
  * struct cxl_kv_ns_options - which namespace
  * @size: sizeof(struct cxl_kv_ns_options)
  * @flags: CXL_KV_NS_REPLACE
- * @name: at most 255 bytes
+ * @name: at most 255 bytes of UTF-8
  * @identity: compared with that of the namespace of this name and salt
  * @groups, @nr_groups: all groups, in any order
  */

@@ -61,6 +61,17 @@ static int read_options(const struct cxl_kv_options *from, struct cxl_kv_options
 	return options->cold_format > CXL_KV_COLD_RAW && !options->elem_type ? -EINVAL : 0;
 }
 
+/* For people only: what is not UTF-8 in it, or was cut to a part of a character, is a question
+ * mark. */
+static char *tidy_name(const char *name)
+{
+	char *tidy = strndup(name, MAX_NAME);
+
+	for (char *at = tidy; at && *(at += kv_utf8_bytes(at, MAX_NAME));)
+		*at = '?';
+	return tidy;
+}
+
 static int apply_options(struct cxl_kv *kv, const struct cxl_kv_options *options)
 {
 	const char *path = options->socket_path ?: secure_getenv("CXL_KV_SOCKET") ?: DEFAULT_SOCKET;
@@ -73,8 +84,10 @@ static int apply_options(struct cxl_kv *kv, const struct cxl_kv_options *options
 	kv->log = options->log;
 	kv->log_data = options->log_data;
 	kv->socket_path = strdup(path);
-	kv->name = strndup(name, MAX_NAME);
+	kv->name = tidy_name(name);
 	if (options->tenant) {
+		if (options->tenant[kv_utf8_bytes(options->tenant, SIZE_MAX)])
+			return -EINVAL;
 		kv->tenant = strdup(options->tenant);
 		if (!kv->tenant)
 			return -ENOMEM;

@@ -13,6 +13,13 @@
 
 /* ---- the request ---- */
 
+static bool is_utf8(const char *text, size_t room)
+{
+	size_t nr = strnlen(text, room);
+
+	return kv_utf8_bytes(text, nr) == nr;
+}
+
 static int add_text(struct json_object *to, const char *name, const char *text, size_t room)
 {
 	return kv_json_add(to, name, json_object_new_string_len(text, (int)strnlen(text, room)));
@@ -50,6 +57,15 @@ static struct json_object *identity_object(const struct cxl_kv_identity *id)
 		return to;
 	json_object_put(to);
 	return NULL;
+}
+
+#define IS_UTF8(field) is_utf8(id->field, sizeof(id->field))
+
+static bool identity_is_utf8(const struct cxl_kv_identity *id)
+{
+	return IS_UTF8(model) && IS_UTF8(revision) && IS_UTF8(weights_hash) && IS_UTF8(tokenizer) &&
+	       IS_UTF8(attention) && IS_UTF8(rope_scaling) && IS_UTF8(hash_algorithm) &&
+	       IS_UTF8(element_type) && IS_UTF8(layout);
 }
 
 static struct json_object *groups_array(const struct cxl_kv_ns_options *options)
@@ -103,7 +119,8 @@ static int check_options(const struct cxl_kv_ns_options *options)
 	id = options->identity;
 	if ((options->flags & ~CXL_KV_NS_REPLACE) || !options->name || !*options->name ||
 	    strlen(options->name) > MAX_NS_NAME || !id || id->size != sizeof(*id) || id->reserved ||
-	    !options->groups || !options->nr_groups || options->nr_groups > CXL_KV_MAX_GROUPS)
+	    !options->groups || !options->nr_groups || options->nr_groups > CXL_KV_MAX_GROUPS ||
+	    !is_utf8(options->name, MAX_NS_NAME) || !identity_is_utf8(id))
 		return -EINVAL;
 	for (size_t i = 0; i < options->nr_groups; i++) {
 		if (!options->groups[i].object_bytes ||

@@ -270,6 +270,34 @@ int kv_json_add(struct json_object *to, const char *name, struct json_object *va
 	return -ENOMEM;
 }
 
+/* Bytes of the character that begins there, 0 where none does (RFC 3629, section 4). */
+static size_t character_bytes(const unsigned char *at, size_t left)
+{
+	size_t nr = at[0] < 0x80 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+
+	if (!at[0] || nr > left || (at[0] >= 0x80 && at[0] < 0xc2) || at[0] > 0xf4)
+		return 0;
+	for (size_t i = 1; i < nr; i++) {
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	}
+	/* Longer than it needs to be, a half of a pair, or beyond the last character. */
+	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
+	    (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))
+		return 0;
+	return nr;
+}
+
+size_t kv_utf8_bytes(const char *text, size_t most)
+{
+	size_t nr = 0, next;
+
+	while ((next = nr < most ? character_bytes((const unsigned char *)text + nr, most - nr)
+				 : 0))
+		nr += next;
+	return nr;
+}
+
 struct json_object *kv_decimal(uint64_t value)
 {
 	char text[24];

@@ -49,6 +49,10 @@ int kv_stream_receive(struct kv_stream *stream, uint64_t deadline_ns, struct jso
 /* Adds a field; takes the value over, which may be NULL. 0 or -ENOMEM. */
 int kv_json_add(struct json_object *to, const char *name, struct json_object *value);
 
+/* Of the text's first bytes, at most most and none from its end on, how many are whole characters
+ * of UTF-8. The manager takes no line with others. */
+size_t kv_utf8_bytes(const char *text, size_t most);
+
 /* 64-bit values are decimal strings: JSON readers may keep numbers as doubles. */
 struct json_object *kv_decimal(uint64_t value);
 /* 0, or -EPROTO where the field is not such a string. */

@@ -29,10 +29,11 @@ protected:
 	}
 
 	static int open_ns(const ObjectClient &client, const cxl_kv_identity &id,
-			   std::string *field, uint32_t flags = 0, uint32_t bytes = kObjectBytes)
+			   std::string *field, uint32_t flags = 0, uint32_t bytes = kObjectBytes,
+			   const char *ns_name = "test")
 	{
 		const cxl_kv_group groups[] = {{kGroup, bytes}};
-		const cxl_kv_ns_options options = {sizeof(options), flags, "test", &id, groups, 1};
+		const cxl_kv_ns_options options = {sizeof(options), flags, ns_name, &id, groups, 1};
 		cxl_kv_ns *ns = nullptr;
 		char name[32] = "";
 		int rc = cxl_kv_ns_open(client.kv, &options, name, sizeof(name), &ns);
@@ -184,6 +185,22 @@ TEST_F(Objects, complaint_10_another_revision_or_rope_factor_is_refused_by_name)
 	EXPECT_EQ(open_ns(client, other, &field, CXL_KV_NS_REPLACE), 0);
 	ObjectClient replaced(daemon_.socket(), other);
 	EXPECT_EQ(replaced.lookup(key(1)).found, uint32_t{CXL_KV_MISS});
+}
+
+/* The manager hangs up on a line that is not UTF-8, and all calls of the process would wait. */
+TEST_F(Objects, texts_that_are_not_utf8_are_refused_and_cost_nothing_else)
+{
+	ObjectClient client(daemon_.socket());
+	std::string field;
+	ASSERT_EQ(client.store_one(key(1)), 0);
+
+	auto bad = identity();
+	strcpy(bad.layout, "caf\xe9");
+	EXPECT_EQ(open_ns(client, bad, &field), -EINVAL);
+	EXPECT_EQ(open_ns(client, identity(), &field, 0, kObjectBytes, "caf\xe9"), -EINVAL);
+	EXPECT_EQ(open_ns(client, identity(), &field, 0, kObjectBytes, "caf\xc3\xa9"), 0);
+	EXPECT_EQ(client.load_one(key(1)), 0);
+	EXPECT_EQ(cxl_kv_connected(client.kv), 1);
 }
 
 TEST_F(Objects, complaint_11_another_rank_of_the_same_size_is_refused)

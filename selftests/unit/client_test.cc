@@ -74,6 +74,35 @@ TEST_F(ClientTest, OpenChecksOptions)
 	EXPECT_EQ(cxl_kv_open(&longer.known, &kv_), 0);
 }
 
+TEST_F(ClientTest, ANameNeedNotBeUtf8)
+{
+	std::string seen;
+	FakeManager manager(socket_.path(), [&](Request &request) {
+		seen = request.body.value("name", "");
+		return FakeManager::agree(request);
+	});
+	const std::string cut = std::string(63, 'x') + "\u00e4";
+	const std::pair<std::string, std::string> names[] = {
+		{"k\u00f6ln \u20ac \U0001f600", "k\u00f6ln \u20ac \U0001f600"},
+		{"a\xff"
+		 "b\xe2\x82",
+		 "a?b??"},
+		{"\xc0\xaf \xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xf8", "?? ??? ??? ???? ?"},
+		{cut, std::string(63, 'x') + "?"},
+	};
+
+	for (auto &[name, shown] : names) {
+		cxl_kv_options with = options();
+		with.name = name.c_str();
+		ASSERT_EQ(open(with), 0) << messages();
+		EXPECT_EQ(seen, shown);
+		cxl_kv_close(std::exchange(kv_, nullptr));
+	}
+	cxl_kv_options with = options();
+	with.tenant = "\xff";
+	EXPECT_EQ(open(with), -EINVAL);
+}
+
 TEST_F(ClientTest, OpenTakesSocketFromEnvironment)
 {
 	FakeManager manager(socket_.path(), FakeManager::agree);
