@@ -258,9 +258,7 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return false;
 	if (pass.hard())
 		return true;
-	/* Where the engine does not say what counts, what was learned does. */
-	const double score = session.scored ? arena.score(block) : arena.promise(block);
-	return (pass.reach == Reach::Needed || score < options_.demote_score) &&
+	return (pass.reach == Reach::Needed || arena.promise(block) < options_.demote_score) &&
 	       arena.phase(slot) != Phase::Prefill;
 }
 
@@ -439,13 +437,16 @@ void Planner::exchange()
 /*
  * Worth two moves: what comes promises more than what goes, by promote_score to
  * demote_score, and what was only seen to be touched was so more than once within
- * a few steps: a scan sends nothing away.
+ * a few steps: a scan sends nothing away. Nor does a prefill, which reads all that
+ * it wrote.
  */
 bool Planner::makes_way(const Victim &go, const Victim &come) const
 {
-	const bool told = come.arena->sessions[come.arena->geometry().slot_of(come.block)].scored;
+	const ArenaState &arena = *come.arena;
+	const uint32_t slot = arena.geometry().slot_of(come.block);
+	const bool told = arena.sessions[slot].scored && arena.phase(slot) != Phase::Prefill;
 
-	return (told || come.arena->used_again(come.block)) &&
+	return (told || arena.used_again(come.block)) &&
 	       go.priority * options_.promote_score < come.priority * options_.demote_score;
 }
 

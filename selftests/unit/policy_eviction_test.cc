@@ -190,26 +190,46 @@ TEST_F(PolicyTest, APrefillLosesNothingToAWatermark)
 	EXPECT_EQ(blocks(plan(hot_of(60, 100, 50, 40)), Action::Spill).size(), 20u);
 }
 
-TEST_F(PolicyTest, AScoreSparesFromAWatermarkAndNotWhereRoomIsNeeded)
+TEST_F(PolicyTest, AScoreSparesFromAWatermarkUntilItIsKnownWhatItIsWorth)
 {
 	start();
 	make_slot(0);
-	/* Blocks 0 to 7 of each head scored much a long time ago, 8 to 15 score little now. */
+	/* Blocks 0 to 7 of each head scored much until five steps ago, the others never. */
+	auto run = [&](uint32_t steps, uint32_t first, double mass) {
+		for (uint32_t step = 0; step < steps; step++) {
+			now_ms += 1000;
+			hint(CXL_KV_HINT_POSITION, 0, 1);
+			for (uint32_t head = 0; head < 4; head++)
+				score(0, head, first, 8, mass);
+			plan(hot_of(64, 100, 90, 80));
+		}
+	};
+	run(20, 0, 1.0);
+	run(5, 8, 0.005);
+	ASSERT_GT(policy->score(1, 1), PolicyOptions().demote_score);
+	ASSERT_LT(policy->score(1, 9), PolicyOptions().demote_score);
+	for (uint32_t b : blocks(plan(hot_of(64, 100, 20, 20)), Action::Spill))
+		EXPECT_GE(b % 16, 8u);
+	now_ms += 10'000; /* nobody answers that order */
+	/* Used in each step by now, if with little mass; and what is not comes back no more. */
+	run(100, 8, 0.05);
+	const auto soft = blocks(plan(hot_of(64, 100, 60, 60)), Action::Spill);
+	EXPECT_EQ(soft.size(), 4u);
+	for (uint32_t b : soft)
+		EXPECT_LT(b % 16, 8u);
+}
+
+TEST_F(PolicyTest, WhereRoomIsNeededAScoreSparesNobody)
+{
+	start();
+	make_slot(0);
 	for (uint32_t step = 1; step <= 40; step++) {
 		now_ms += 1000;
 		hint(CXL_KV_HINT_POSITION, 0, 1);
 		for (uint32_t head = 0; head < 4; head++)
 			score(0, head, step <= 35 ? 0 : 8, 8, step <= 35 ? 1.0 : 0.02);
 	}
-	ASSERT_GT(policy->score(1, 1), PolicyOptions().demote_score);
-	ASSERT_LT(policy->score(1, 9), PolicyOptions().demote_score);
-	auto soft = blocks(plan(hot_of(64, 100, 60, 60)), Action::Spill);
-	EXPECT_EQ(soft.size(), 4u);
-	for (uint32_t b : soft)
-		EXPECT_GE(b % 16, 8u);
-	for (uint32_t b : soft)
-		moved(b, 1, Where::Cold);
-	auto needed = blocks(plan(hot_of(60, 56, 56, 56)), Action::Spill);
+	const auto needed = blocks(plan(hot_of(60, 56, 56, 56)), Action::Spill);
 	EXPECT_EQ(needed.size(), 4u);
 	for (uint32_t b : needed)
 		EXPECT_LT(b % 16, 8u) << "five steps without a use";

@@ -154,6 +154,55 @@ TEST_F(PolicyExchangeTest, WhatTheEngineUsesInEachStepComesHoweverSmallItsMass)
 	EXPECT_GE(down.size(), 14u);
 }
 
+TEST_F(PolicyExchangeTest, APrefillTakesNobodysPlace)
+{
+	std::set<uint32_t> down;
+	policy->open_session(1, 1, now_ms);
+	moved(64, 16, Where::Warm);
+	now_ms += 1000;
+	for (uint32_t step = 1; step <= 200 && down.empty(); step++) {
+		const bool decodes = step > 100;
+		hint(CXL_KV_HINT_PHASE, 1, decodes);
+		hint(CXL_KV_HINT_POSITION, 1, step);
+		score(1, 0, 1, 15, 0.05);
+		down = blocks(plan_full(), Action::Demote);
+		EXPECT_TRUE(decodes || down.empty()) << step;
+	}
+	EXPECT_GE(down.size(), 14u);
+}
+
+/* In a long context an even share of the attention is small. */
+TEST_F(PolicyExchangeTest, WhatGetsMoreThanItsShareIsUsedHoweverLongTheContext)
+{
+	Geometry g = small_geometry(1);
+	g.tokens_per_slot = 16 * 400; /* blocks of 16 tokens */
+	start(plain(), g);
+	policy->open_session(1, 0, now_ms);
+	moved(0, 4 * 400, Where::Warm);
+	for (uint32_t step = 1; step <= 3; step++) {
+		hint(CXL_KV_HINT_POSITION, 0, step);
+		score(0, 0, 10, 200, 0.005);
+		score(0, 0, 300, 10, 0.001);
+	}
+	EXPECT_EQ(policy->accesses()[static_cast<size_t>(Where::Warm)], 3u * 200);
+}
+
+/* Of a watermark, which asks for less than what room that is needed at once does. */
+TEST_F(PolicyExchangeTest, WhatIsUsedInEachStepIsKeptHoweverSmallItsMass)
+{
+	for (uint32_t step = 1; step <= 100; step++) {
+		hint(CXL_KV_HINT_POSITION, 0, step);
+		for (uint32_t head = 0; head < 3; head++)
+			score(0, head, 0, 8, 0.05);
+		plan_full();
+		now_ms += 20;
+	}
+	const auto down = blocks(plan_full(16), Action::Demote);
+	EXPECT_EQ(down.size(), 24u);
+	for (uint32_t block : down)
+		EXPECT_GE(block % 16, 8u);
+}
+
 TEST_F(PolicyExchangeTest, AMoveBudgetThatIsUsedUpSendsNothingToCold)
 {
 	PlanInput in = hot_of(48, 40, 40, 40);
