@@ -151,7 +151,7 @@ $(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC) $(wildcard daemon/codec/*.cc) daemo
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -llzma -lpthread
 
-$(B)/peers/workload: $(call obj,$(PEERS_SRC)) $(LIBCXLKV)
+$(B)/peers/workload: $(call obj,$(PEERS_SRC) selftests/lib/control_peer.cc) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lpthread

@@ -41,6 +41,8 @@ void Judge::look(const std::vector<Place> &places)
 			places_[page] = now;
 		if (reads_[page])
 			count_reads(page, places_[page]);
+		if (is_hot_[page])
+			judge_demotion(page);
 	}
 	if (look_ > nr_looks_ / 2 && nr_hot_set_) {
 		recall_sum_ += recall();
@@ -57,7 +59,7 @@ void Judge::move(uint32_t page, bool up)
 	verdict_.nr_promoted_of_hot_set += up && is_hot_[page];
 	if (last.look && last.up != up && look_ - last.look <= soon) {
 		verdict_.nr_ping_pong++;
-		nr_brought_back_ += up;
+		judge_demotion(page);
 	}
 	last = {look_, up, false};
 }
@@ -83,6 +85,17 @@ void Judge::count_reads(uint32_t page, Place place)
 	}
 }
 
+/* It was wanted again. */
+void Judge::judge_demotion(uint32_t page)
+{
+	Last &last = last_[page];
+
+	if (!last.look || last.up || last.judged || look_ - last.look > soon)
+		return;
+	nr_wrongly_demoted_++;
+	last.judged = true;
+}
+
 double Judge::recall() const
 {
 	uint64_t found = 0;
@@ -104,7 +117,7 @@ Verdict Judge::verdict() const
 {
 	Verdict verdict = verdict_;
 
-	verdict.nr_useful = nr_read_promoted_ + verdict.nr_demoted - nr_brought_back_;
+	verdict.nr_useful = nr_read_promoted_ + verdict.nr_demoted - nr_wrongly_demoted_;
 	verdict.recall = nr_recalls_ ? recall_sum_ / nr_recalls_ : 0;
 	return verdict;
 }

@@ -19,7 +19,11 @@ struct Verdict {
 	uint64_t nr_reads = 0, nr_hot_reads = 0;           /* of pages */
 	uint64_t nr_late_reads = 0, nr_late_hot_reads = 0; /* of these, in the second half */
 	uint64_t nr_promoted = 0, nr_demoted = 0;          /* pages */
-	/* Promoted and then read where they are; demoted and not brought back soon after. */
+	/*
+	 * Promoted and then read where they are; demoted, and neither brought back soon after
+	 * nor of the hot set by then. By the oracle, not by whether they are read at all: a
+	 * page of which a read comes now and then makes way for better ones.
+	 */
 	uint64_t nr_useful = 0;
 	uint64_t nr_ping_pong = 0; /* moved back soon after a move */
 	uint64_t nr_promoted_of_hot_set = 0;
@@ -55,6 +59,7 @@ private:
 
 	void move(uint32_t page, bool up);
 	void count_reads(uint32_t page, Place place);
+	void judge_demotion(uint32_t page);
 	[[nodiscard]] double recall() const;
 	void converge();
 
@@ -66,7 +71,7 @@ private:
 	std::vector<bool> is_hot_;
 	uint64_t nr_hot_set_ = 0;
 	std::optional<uint32_t> jumped_;
-	uint64_t nr_brought_back_ = 0, nr_read_promoted_ = 0;
+	uint64_t nr_wrongly_demoted_ = 0, nr_read_promoted_ = 0;
 	double recall_sum_ = 0;
 	uint32_t nr_recalls_ = 0;
 	Verdict verdict_;

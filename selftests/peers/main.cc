@@ -10,6 +10,7 @@
  * a slice is over: engines do not sleep while they decode, and the kernel scans
  * a process the faster the more it runs.
  */
+#include "peers/accounts.h"
 #include "peers/counters.h"
 #include "peers/judge.h"
 #include "peers/memory.h"
@@ -36,6 +37,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t page_bytes = 4096, line_bytes = 64, words_of_line = line_bytes / 8;
 constexpr uint32_t pages_of_block = Shape::block_bytes / page_bytes;
 constexpr uint32_t slices = 200; /* of an interval */
+constexpr uint32_t samples = 2;  /* of what the daemon counts, an interval */
 constexpr uint32_t settles = 3;  /* intervals in which nobody reads what was just made */
 /* Of what is read from hot and from warm memory: the project's model, not a measurement. */
 constexpr double model_hot_ns = 100, model_warm_ns = 200;
@@ -105,6 +107,7 @@ private:
 	std::unique_ptr<Memory> memory_;
 	std::unique_ptr<Places> pages_;
 	std::unique_ptr<Judge> judge_;
+	std::unique_ptr<Accounts> accounts_; /* of the daemon, if it is one */
 	std::vector<Place> places_;
 	uint64_t nr_wrong_ = 0, nr_blocks_read_ = 0;
 	uint32_t interval_ = 0;
@@ -196,6 +199,8 @@ Result<> Driver::run_interval(const Interval &interval)
 		if (s % (slices / Judge::looks) == 0)
 			if (auto looked = look(); !looked)
 				return looked;
+		if (accounts_ && s % (slices / samples) == 0)
+			accounts_->sample();
 	}
 	return ok();
 }
@@ -289,20 +294,6 @@ json Driver::result() const
 		{"numa_maps_bytes", by_numa_maps()}};
 }
 
-/* What a command says, as JSON; null where it fails. */
-json said_by(const std::string &command)
-{
-	std::string text;
-	char part[4096];
-	FILE *pipe = popen(command.c_str(), "re");
-
-	while (size_t nr = pipe ? fread(part, 1, sizeof(part), pipe) : 0)
-		text.append(part, nr);
-	if (!pipe || pclose(pipe))
-		return {};
-	return json::parse(text, nullptr, false);
-}
-
 Result<json> Driver::run()
 {
 	auto memory = make_memory(options_.memory == "plain"   ? Kind::Plain
@@ -313,6 +304,8 @@ Result<json> Driver::run()
 	if (!memory || !pages)
 		return memory ? pages.error() : memory.error();
 	memory_ = std::move(*memory);
+	if (!options_.status.empty())
+		accounts_ = std::make_unique<Accounts>(options_.status);
 	pages_ = std::make_unique<Places>(std::move(*pages));
 	const size_t nr_pages = size_t{shape_.nr_blocks()} * pages_of_block;
 	if (auto made = make(pattern_->before()); !made)
@@ -342,8 +335,8 @@ Result<json> Driver::run()
 			costs_["vmstat"][name] = value - before.at(name);
 	json all = result();
 	all.update(costs_);
-	if (!options_.status.empty())
-		all["status"] = said_by(options_.status);
+	if (accounts_)
+		all.update(accounts_->at_rest([this] { return by_numa_maps(); }));
 	return all;
 }
 
@@ -395,7 +388,7 @@ int main(int argc, char **argv)
 	app.add_option("--interval-ms", options.interval_ms, "length of an interval")
 		->check(CLI::Range(200, 60'000));
 	app.add_option("--oracle", options.oracle, "file to add the hot set of each interval to");
-	app.add_option("--status", options.status, "command that says JSON of the tiering system");
+	app.add_option("--status", options.status, "socket of cxl-kvd, whose status to look at");
 	app.add_flag("--room", only_room, "print what a process gets of the hot node, and end");
 	app.add_option("pattern", options.patterns, "which; none: all");
 	CLI11_PARSE(app, argc, argv);

@@ -99,6 +99,22 @@ TEST(PeersJudge, AMoveThatServesNobodyIsOfNoUse)
 	EXPECT_EQ(v.nr_ping_pong, 1u);
 }
 
+TEST(PeersJudge, WhatIsOfTheHotSetSoonAfterWasDemotedForNoUse)
+{
+	Judge judge(8, all(3, Place::Hot));
+	judge.hot_set({0}, false);
+	for (uint32_t i = 0; i < Judge::looks; i++)
+		judge.look(all(3, Place::Warm));
+	judge.hot_set({1}, true);
+	for (uint32_t i = 0; i < 4 * Judge::looks; i++)
+		judge.look(all(3, Place::Warm));
+	judge.hot_set({2}, true);
+	for (uint32_t i = 0; i < Judge::looks; i++)
+		judge.look(all(3, Place::Warm));
+	EXPECT_EQ(judge.verdict().nr_demoted, 3u);
+	EXPECT_EQ(judge.verdict().nr_useful, 1u) << "page 2: long after";
+}
+
 TEST(PeersJudge, AMoveBackIsPingPongOnlySoonAfter)
 {
 	Judge judge(16, all(1, Place::Warm));
