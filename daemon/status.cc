@@ -31,13 +31,15 @@ struct TierCount {
 	}
 };
 
-json show(const MoveCounters &c)
+json show(const MoveCounters &counters)
 {
-	return {{"attempted", c.attempted.load()},
-		{"moved", c.moved.load()},
-		{"failed", c.failed.load()},
-		{"skipped", c.skipped.load()},
-		{"bytes", c.bytes.load()}};
+	const Moves moves = counters.read();
+
+	return {{"attempted", moves.attempted},
+		{"moved", moves.moved},
+		{"failed", moves.failed},
+		{"skipped", moves.skipped},
+		{"bytes", moves.bytes}};
 }
 
 /* [ns, how many took at most that]...; the last one is all of them. */

@@ -50,13 +50,31 @@ struct Mover::Batch {
 	std::vector<uint32_t> blocks;
 	std::vector<void *> pages;
 	std::vector<int> nodes, status;
+	Moves moves;
 
 	void clear()
 	{
+		moves = {};
 		blocks.clear();
 		pages.clear();
 	}
 };
+
+void MoveCounters::add(const Moves &moves)
+{
+	std::lock_guard lock(mutex_);
+	attempted += moves.attempted;
+	moved += moves.moved;
+	failed += moves.failed;
+	skipped += moves.skipped;
+	bytes += moves.bytes;
+}
+
+Moves MoveCounters::read() const
+{
+	std::lock_guard lock(mutex_);
+	return {attempted, moved, failed, skipped, bytes};
+}
 
 void Mover::stop()
 {
@@ -168,8 +186,7 @@ bool Mover::claim(Arena &arena, uint32_t block, Where from) const
 void Mover::execute(const std::vector<MoveOrder> &orders)
 {
 	const bool up = orders[0].promote;
-	MoveCounters &counters = up ? promote : demote;
-	Batch batch{*orders[0].arena, {}, {}, {}, {}};
+	Batch batch{*orders[0].arena, {}, {}, {}, {}, {}};
 	std::vector<uint32_t> blocks;
 
 	for (const MoveOrder &order : orders)
@@ -179,33 +196,33 @@ void Mover::execute(const std::vector<MoveOrder> &orders)
 	for (size_t i = 0; i < blocks.size() && wait_for_budget();) {
 		const size_t end = std::min(blocks.size(), i + blocks_at_once(batch.arena, up));
 		for (batch.clear(); i < end; i++) {
-			counters.attempted += pages_per_block;
+			batch.moves.attempted += pages_per_block;
 			if (claim(batch.arena, blocks[i], up ? Where::Warm : Where::Hot))
 				batch.blocks.push_back(blocks[i]);
 			else
-				counters.skipped += pages_per_block;
+				batch.moves.skipped += pages_per_block;
 		}
 		if (!batch.blocks.empty())
 			move_claimed(batch, up, orders[0].since_ns);
+		(up ? promote : demote).add(batch.moves);
 	}
 }
 
 void Mover::move_claimed(Batch &batch, bool up, uint64_t since_ns)
 {
-	MoveCounters &counters = up ? promote : demote;
 	const uint64_t bytes = uint64_t{batch.arena.geometry.block_bytes} * batch.blocks.size();
 	const int node = target(up, bytes);
 
 	if (cpuset_allows(batch.arena.options.pid, {node})) {
-		const uint64_t begin = now_ns(), before = counters.bytes;
+		const uint64_t begin = now_ns();
 		move_batch(batch, node, up);
-		pace_.charge(counters.bytes - before, max_bytes_per_s_);
+		pace_.charge(batch.moves.bytes, max_bytes_per_s_);
 		if (up)
 			promote_wait_ns.add(now_ns() - since_ns, batch.blocks.size());
 		if (up && options_.on_promoted)
-			options_.on_promoted(counters.bytes - before, now_ns() - begin);
+			options_.on_promoted(batch.moves.bytes, now_ns() - begin);
 	} else {
-		counters.skipped += bytes / page_bytes();
+		batch.moves.skipped += bytes / page_bytes();
 	}
 	for (uint32_t block : batch.blocks)
 		batch.arena.clear_busy(block);
@@ -282,7 +299,6 @@ int Mover::move_pages_to(Batch &batch, int node)
 
 void Mover::move_batch(Batch &batch, int node, bool up)
 {
-	MoveCounters &counters = up ? promote : demote;
 	const size_t page = page_bytes(), per_block = batch.arena.geometry.block_bytes / page;
 
 	map_blocks(batch.arena, batch.blocks);
@@ -296,13 +312,13 @@ void Mover::move_batch(Batch &batch, int node, bool up)
 		const auto first = batch.status.begin() + static_cast<ptrdiff_t>(i * per_block);
 		const auto there = static_cast<size_t>(
 			std::count(first, first + static_cast<ptrdiff_t>(per_block), node));
-		counters.moved += there;
-		counters.bytes += there * page;
+		batch.moves.moved += there;
+		batch.moves.bytes += there * page;
 		nr_failed += per_block - there;
 		if (there == per_block)
 			batch.arena.set_where(batch.blocks[i], up ? Where::Hot : Where::Warm);
 	}
-	counters.failed += nr_failed;
+	batch.moves.failed += nr_failed;
 	if (move_errno == ENOMEM || (nr_failed && is_full(node, nr_failed * page)))
 		nr_no_space++;
 }

@@ -36,8 +36,20 @@ struct MoverOptions {
 
 /* Pages. Skipped are those of blocks that are in use, and of a client whose cpuset forbids the
  * node. attempted = moved + failed + skipped, always. */
-struct MoveCounters {
+struct Moves {
+	uint64_t attempted = 0, moved = 0, failed = 0, skipped = 0, bytes = 0;
+};
+
+class MoveCounters {
+public:
 	std::atomic<uint64_t> attempted{0}, moved{0}, failed{0}, skipped{0}, bytes{0};
+
+	/* All of a batch at once, for who reads them all. */
+	void add(const Moves &moves);
+	[[nodiscard]] Moves read() const;
+
+private:
+	mutable std::mutex mutex_;
 };
 
 struct MoveOrder {
