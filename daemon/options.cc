@@ -243,11 +243,14 @@ Result<> Loader::table(const std::string &name, const toml::node &node, const st
 Result<> Loader::file(const std::string &name)
 {
 	std::error_code ec;
-	std::ifstream in(name, std::ios::binary);
 	std::ostringstream text;
 	toml::table root;
 
 	nr_sources_++;
+	/* The daemon would stand still in open() until somebody writes. */
+	if (std::filesystem::is_fifo(name, ec))
+		return error(EINVAL, name + ": is a pipe, not a configuration file");
+	std::ifstream in(name, std::ios::binary);
 	if (!in)
 		return sys_error(name);
 	if (std::filesystem::is_directory(name, ec)) /* which reads like an empty file */

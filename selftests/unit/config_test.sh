@@ -36,6 +36,9 @@ diff "$tmp/known" "$tmp/page" | sed 's/^/# /'
 report "${PIPESTATUS[0]}" "cxl-kvd.toml(5) has every key and no other"
 ! "$daemon" --config "$tmp" --check-config 2>"$tmp/said" && grep -q "is a directory" "$tmp/said"
 report $? "a directory is no configuration"
+mkfifo "$tmp/pipe"
+! timeout 20 "$daemon" --config "$tmp/pipe" --check-config 2>"$tmp/said" && grep -q "is a pipe" "$tmp/said"
+report $? "a pipe is no configuration, and nobody waits for a writer"
 
 printf '[cold]\npath = "/spill\\u0000.old"\n' >"$tmp/zero.toml"
 ! "$daemon" --config "$tmp/zero.toml" --check-config 2>"$tmp/said" && grep -q "zero.toml:2: cold.path" "$tmp/said"
