@@ -118,7 +118,7 @@ void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)
 	for (uint32_t b = first; !adaptive_ && scored.promotable && b < first + nr; b++)
 		if (table.where(b) == Where::Warm && table.ema[b] >= wanted &&
 		    to_promote.size() < max_wishes)
-			to_promote.push_back(b);
+			to_promote.push_back({b, 0});
 }
 
 /* Neighbours mostly were accessed together: the learner is told of stretches that were. */
@@ -143,7 +143,7 @@ void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
 		nr_alike++;
 		nr_accesses[as_index(table.where(b))]++;
 		if (adaptive_ && table.where(b) == Where::Warm && to_promote.size() < max_wishes)
-			to_promote.push_back(b);
+			to_promote.push_back({b, now - before.accessed});
 		table.set_accessed(b, now);
 		table.set_kind(b, ReuseLearner::kind_of(table.ema[b]));
 		if (has_cold && now - before.accessed > 1)
@@ -511,10 +511,7 @@ double ArenaState::score(uint32_t block) const
 
 double ArenaState::promise(uint32_t block) const
 {
-	const uint32_t age = clock_.now() - table.accessed(block);
-	const uint8_t kind = table.kind(block);
-
-	return adaptive_ && learner_.knows(age) ? learner_.worth(kind, age) : current_ema(block);
+	return knows(block) ? learner_.worth(table.kind(block), age(block)) : current_ema(block);
 }
 
 /* All blocks of a head decay alike, so their sum does too. */

@@ -82,6 +82,12 @@ struct SessionCounters {
 	uint64_t nr_active_evicted_blocks = 0;
 };
 
+/* Used in warm. */
+struct Promotable {
+	uint32_t block;
+	uint32_t gap; /* steps between its last two uses */
+};
+
 class ArenaState {
 public:
 	std::array<uint64_t, 5> nr_accesses{}; /* by Where */
@@ -136,6 +142,15 @@ public:
 	/* Uses a step that it may still have: what was learned of its like, until then its score.
 	 */
 	[[nodiscard]] double promise(uint32_t block) const;
+	[[nodiscard]] uint32_t age(uint32_t block) const
+	{
+		return clock_.now() - table.accessed(block);
+	}
+	/* Its promise is learned. */
+	[[nodiscard]] bool knows(uint32_t block) const
+	{
+		return adaptive_ && learner_.knows(age(block));
+	}
 	/* It was sampled more than once within a few steps. */
 	[[nodiscard]] bool used_again(uint32_t block) const
 	{
@@ -181,7 +196,7 @@ public:
 
 	/* Taken and cleared by each plan; bounded, since a client fills them. */
 	std::vector<Pick> to_prefetch;
-	std::vector<uint32_t> to_promote;
+	std::vector<Promotable> to_promote;
 	/* Ranges that left the attention window and were not dropped yet. */
 	std::vector<Extent> to_drop;
 

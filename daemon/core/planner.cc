@@ -359,20 +359,25 @@ void Planner::prefetch()
 void Planner::find_promotable()
 {
 	for (auto &[id, arena] : arenas_) {
-		for (uint32_t b : arena->to_promote) {
+		for (const auto [b, gap] : arena->to_promote) {
 			if (!input_.may_promote || arena->table.where(b) != Where::Warm ||
 			    arena->table.ordered(b) || !arena->movable(b, input_.now_ms, true))
 				continue;
 			const double promise = arena->promise(b);
-			if (promise >= options_.promote_score)
-				promotable_.push_back({arena.get(), b, 0, promise});
+			/* Uses are rarer where steps are shorter than samples: who uses it knows.
+			 */
+			if (promise >= options_.promote_score ||
+			    (is_told(*arena, b) && arena->knows(b)))
+				promotable_.push_back({arena.get(), b, 0, promise, gap});
 		}
 		arena->to_promote.clear();
 	}
 	std::sort(promotable_.begin(), promotable_.end(), [](const Victim &a, const Victim &b) {
 		if (a.priority != b.priority)
 			return a.priority > b.priority;
-		return a.arena != b.arena ? a.arena->id() < b.arena->id() : a.block < b.block;
+		if (a.arena != b.arena)
+			return a.arena->id() < b.arena->id();
+		return a.block != b.block ? a.block < b.block : a.gap < b.gap;
 	});
 	auto again = std::unique(promotable_.begin(), promotable_.end(),
 				 [](const Victim &a, const Victim &b) {
@@ -434,19 +439,27 @@ void Planner::exchange()
 	}
 }
 
+/* The engine says what it uses; but a prefill just reads what it wrote. */
+bool Planner::is_told(const ArenaState &arena, uint32_t block) const
+{
+	const uint32_t slot = arena.geometry().slot_of(block);
+
+	return arena.sessions[slot].scored && arena.phase(slot) != Phase::Prefill;
+}
+
 /*
  * Worth two moves: what comes promises more than what goes, by promote_score to
- * demote_score, and what was only seen to be touched was so more than once within
- * a few steps: a scan sends nothing away. Nor does a prefill, which reads all that
- * it wrote.
+ * demote_score. And it was used more than once, or a scan would send others away:
+ * within a few steps where it was only seen to be touched, and where the engine
+ * tells, sooner after the time before than what goes was not used by now (the rule
+ * of LIRS, Jiang and Zhang, SIGMETRICS 2002).
  */
 bool Planner::makes_way(const Victim &go, const Victim &come) const
 {
-	const ArenaState &arena = *come.arena;
-	const uint32_t slot = arena.geometry().slot_of(come.block);
-	const bool told = arena.sessions[slot].scored && arena.phase(slot) != Phase::Prefill;
+	const bool again = is_told(*come.arena, come.block) ? come.gap <= go.arena->age(go.block)
+							    : come.arena->used_again(come.block);
 
-	return (told || arena.used_again(come.block)) &&
+	return again &&
 	       go.priority * options_.promote_score < come.priority * options_.demote_score;
 }
 
@@ -458,7 +471,8 @@ void Planner::promote()
 		if (v.arena->table.ordered(v.block))
 			continue; /* by a later step of this plan */
 		if (room < bytes) {
-			v.arena->to_promote.push_back(v.block); /* the next plan may have it */
+			v.arena->to_promote.push_back(
+				{v.block, v.gap}); /* the next plan may have it */
 			continue;
 		}
 		pick(*v.arena, v.block, Action::Promote);

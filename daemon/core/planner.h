@@ -47,6 +47,7 @@ private:
 		uint32_t block;
 		uint8_t pinned; /* priority of the pin, where pins are compared */
 		double priority;
+		uint32_t gap = 0; /* as Promotable has it */
 	};
 	/* What a tenant may still send down, and what could not go for want of cold quota. */
 	struct TenantLeft {
@@ -90,6 +91,7 @@ private:
 	void make_hot_room();
 	void find_promotable();
 	void exchange();
+	[[nodiscard]] bool is_told(const ArenaState &arena, uint32_t block) const;
 	[[nodiscard]] bool makes_way(const Victim &go, const Victim &come) const;
 	/* Bytes that a tier has too much: for its watermark; at once; and with those who wait to
 	 * be woken. */

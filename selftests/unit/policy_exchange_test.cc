@@ -154,6 +154,32 @@ TEST_F(PolicyExchangeTest, WhatTheEngineUsesInEachStepComesHoweverSmallItsMass)
 	EXPECT_GE(down.size(), 14u);
 }
 
+/* Of two that are used now and then, who was used sooner again is used more often. */
+TEST_F(PolicyExchangeTest, WhatTheEngineUsesAgainSoonerThanAnotherWaitsTakesItsPlace)
+{
+	auto step = [&](uint64_t head_of_use) {
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+		if (head_of_use < 4)
+			score(0, static_cast<uint32_t>(head_of_use), 0, 16, 0.05);
+		now_ms += 20;
+	};
+	/* Heads 0 to 2, which are hot, each 8th step; all of it often enough to be known. */
+	for (uint32_t i = 0; i < 200; i++) {
+		step(i % 8 < 3 ? i % 8 : 4);
+		plan_full();
+	}
+	now_ms += 6000;
+	step(3); /* after 200 steps */
+	EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty());
+	for (int i = 0; i < 4; i++)
+		step(4);
+	step(3); /* after 5: but the others come each 8th step */
+	for (int i = 0; i < 9; i++)
+		step(4);
+	step(3);
+	EXPECT_GE(blocks(plan_full(), Action::Demote).size(), 1u);
+}
+
 TEST_F(PolicyExchangeTest, APrefillTakesNobodysPlace)
 {
 	std::set<uint32_t> down;
