@@ -285,6 +285,7 @@ Result<> run(Options options, const ConfigSource &source)
 	ObjectThread objects(object_options(options, *tiers, saved), **faults);
 	const bool recovered = objects.recover(std::exchange(saved, {}));
 	policy.on_moved([&](const Extent &extent) { objects.moved(extent); });
+	policy.on_starved([&](uint64_t bytes) { objects.give_way(bytes); });
 	const uint64_t start_ns = monotonic_ns();
 	Registry registry(arenas, **faults, policy, *sampler, placement, module.get(),
 			  sampling_of(options), memory_bytes);

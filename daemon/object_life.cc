@@ -177,7 +177,7 @@ void ObjectThread::chunks_dropped(uint64_t id, int error)
 }
 
 /* Evicts for so many bytes, of the tenant where it is not 0. True: room comes, wait for it. */
-bool ObjectThread::make_room(uint64_t tenant, uint32_t bytes)
+bool ObjectThread::make_room(uint64_t tenant, uint64_t bytes)
 {
 	uint64_t freed = 0;
 
@@ -190,6 +190,11 @@ bool ObjectThread::make_room(uint64_t tenant, uint32_t bytes)
 		remove(*victim, ENOENT);
 	}
 	return nr_leaving_;
+}
+
+void ObjectThread::give_way(uint64_t bytes)
+{
+	post([this, bytes] { make_room(0, bytes); });
 }
 
 /* ---- tiers ---- */

@@ -68,6 +68,9 @@ public:
 	/* Runs it on this thread, soon. Any thread. */
 	void post(std::function<void()> work);
 
+	/* Others wait for so many bytes that no tier has: objects make way. Any thread. */
+	void give_way(uint64_t bytes);
+
 	/* The pool's arena is served from now on (null: why it cannot be was logged). */
 	void attached(std::shared_ptr<Arena> arena);
 	[[nodiscard]] ObjectPool *make_pool();
@@ -201,7 +204,7 @@ private:
 	void release(Object &object);
 	void start_make(Object &object);
 	void start_fetch(Object &object, uint64_t deadline_ns);
-	[[nodiscard]] bool make_room(uint64_t tenant, uint32_t bytes);
+	bool make_room(uint64_t tenant, uint64_t bytes);
 	/* No longer found; who waits for it gets the error. */
 	void remove(Object &object, int error);
 	void drop_if_idle(Object &object);

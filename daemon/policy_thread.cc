@@ -264,11 +264,23 @@ void PolicyThread::tick()
 			policy_.set_tenant(entry->arena->options.number, entry->arena->tenant);
 		for (auto [arena, allowed] : warm_allowed)
 			policy_.set_warm_allowed(arena, allowed);
-		if (options_.enabled || draining_warm_ || draining_cold_)
-			orders = policy_.plan(plan_input(now));
+		if (options_.enabled || draining_warm_ || draining_cold_) {
+			const PlanInput input = plan_input(now);
+			orders = policy_.plan(input);
+			tell_starved(input);
+		}
 	}
 	for (const Order &order : orders)
 		give(order);
+}
+
+void PolicyThread::tell_starved(const PlanInput &input)
+{
+	const uint64_t nr_no_space = faults_.stats().store.nr_no_space;
+	const bool refused = nr_no_space != std::exchange(nr_no_space_, nr_no_space);
+
+	if (on_starved_ && input.wanted_hot_bytes && (refused || !input.cold_available))
+		on_starved_(input.wanted_hot_bytes);
 }
 
 /* Asks the kernel, and that without the lock. */

@@ -55,6 +55,14 @@ public:
 	{
 		on_moved_ = std::move(callback);
 	}
+	/*
+	 * Called on this thread while requests wait for memory and the cold tier has no
+	 * room for what would make way: the bytes that are waited for. Before run().
+	 */
+	void on_starved(std::function<void(uint64_t)> callback)
+	{
+		on_starved_ = std::move(callback);
+	}
 	/* Plan now: somebody waits for room. Any thread. */
 	void kick();
 
@@ -114,6 +122,7 @@ private:
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
 	void place_sessions();
+	void tell_starved(const PlanInput &input);
 	[[nodiscard]] bool overflows();
 	void expire_leases(uint64_t now_ms);
 	PlanInput plan_input(uint64_t now_ms) const;
@@ -147,6 +156,8 @@ private:
 	bool stop_ = false, kicked_ = false;
 	std::vector<Recheck> rechecks_;
 	std::function<void(const Extent &)> on_moved_;
+	std::function<void(uint64_t)> on_starved_;
+	uint64_t nr_no_space_ = 0; /* of the store, when it was looked at last */
 	std::atomic<uint64_t> spilling_bytes_{0}, moving_bytes_{0};
 	std::atomic<bool> draining_warm_{false}, draining_cold_{false};
 	uint64_t leases_aged_ms_ = 0, cpusets_asked_ms_ = 0;

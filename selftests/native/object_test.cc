@@ -125,6 +125,28 @@ TEST_F(Objects, the_pool_evicts_the_longest_unused)
 	EXPECT_EQ(memcmp(events[256].key.bytes, key(1).bytes, CXL_KV_KEY_BYTES), 0);
 }
 
+/* What the pool counts on is more than the store takes, which keeps room for its upkeep. */
+TEST_F(Objects, make_way_for_others_when_no_tier_has_room)
+{
+	DaemonProcess daemon({"HOT__LIMIT=8MiB", "COLD__SIZE=40MiB"});
+	daemon.start();
+	ObjectClient client(daemon.socket());
+
+	for (uint64_t first = 0; first < 400; first += 20)
+		ASSERT_EQ(client.store(keys(first, 20)), std::vector<int32_t>(20, 0)) << first;
+	EXPECT_EQ(client.load_one(key(399)), 0);
+	EXPECT_GT(stats(client).nr_evicted, 0u);
+
+	const cxl_kv_geometry geometry = {1, 1, 1, 64, 2, 256, 256 * 64, 65536};
+	const cxl_kv_range half_of_hot = {0, 0, 0, 64};
+	cxl_kv_arena *arena = nullptr;
+	ASSERT_EQ(cxl_kv_arena_create(client.kv, &geometry, nullptr, &arena), 0);
+	ASSERT_EQ(cxl_kv_session_open(arena, 0, nullptr), 0);
+	EXPECT_EQ(cxl_kv_make(arena, &half_of_hot, 1, 20000), 0);
+	EXPECT_EQ(client.store_one(key(400)), 0);
+	cxl_kv_arena_destroy(arena);
+}
+
 TEST_F(Objects, registered_buffers_are_copied_in_parts)
 {
 	ObjectClient client(daemon_.socket());
