@@ -341,6 +341,7 @@ std::vector<OptionKey> option_keys()
 		choice("sampling", "way", {"accessed", "refault"}, FIELD(sampling.way)),
 		number("sampling", "interval_ms", CXL_KV_SAMPLE_MIN_INTERVAL_MS,
 		       CXL_KV_SAMPLE_MAX_INTERVAL_MS, FIELD(sampling.interval_ms)),
+		number("sampling", "min_interval_ms", 0, CXL_KV_SAMPLE_MAX_INTERVAL_MS, FIELD(sampling.min_interval_ms)),
 		number("sampling", "cpu_permil", 1, 1000, FIELD(sampling.cpu_permil)),
 		flag("sampling", "flush_tlb", FIELD(sampling.flush_tlb)),
 		choice("policy", "preset", {"adaptive", "paper"}, FIELD(policy.preset)),

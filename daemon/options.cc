@@ -26,11 +26,12 @@ namespace {
 /* What applies while the daemon runs; the rest is in use in places that only a start can change. */
 bool applies_live(const OptionKey &key)
 {
-	static const char *const live[] = {
-		"daemon.log_level",    "daemon.interval_ms", "daemon.enabled",
-		"hot.high_permil",     "hot.low_permil",     "mover.max_MBps",
-		"mover.latency_gate",  "sampling.way",       "sampling.interval_ms",
-		"sampling.cpu_permil", "sampling.flush_tlb"};
+	static const char *const live[] = {"daemon.log_level",         "daemon.interval_ms",
+					   "daemon.enabled",           "hot.high_permil",
+					   "hot.low_permil",           "mover.max_MBps",
+					   "mover.latency_gate",       "sampling.way",
+					   "sampling.interval_ms",     "sampling.cpu_permil",
+					   "sampling.min_interval_ms", "sampling.flush_tlb"};
 	if (key.table == "session")
 		return !key.name.starts_with("max_wake");
 	return key.table == "policy" || std::ranges::find(live, key.full_name()) != std::end(live);

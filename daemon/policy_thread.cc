@@ -65,6 +65,7 @@ void PolicyThread::set_options(const PolicyThreadOptions &options, const PolicyO
 {
 	std::scoped_lock lock(policy_mutex_, mutex_);
 	options_ = options;
+	samples_.clear(); /* the module is told the interval of the options */
 	policy_.set_options(policy);
 	sessions_ = policy.session;
 }
@@ -99,6 +100,7 @@ void PolicyThread::detach(uint32_t arena)
 {
 	std::lock_guard lock(policy_mutex_);
 	policy_.remove_arena(arena);
+	samples_.erase(arena);
 	recorder_.detach(arena);
 }
 
@@ -346,38 +348,6 @@ void PolicyThread::drain_hints(uint64_t now)
 				recorder_.hint(arena, hint, now);
 		}
 	}
-}
-
-/* The record is about pages, the policy about blocks: a block is touched when one of its pages is.
- */
-void PolicyThread::drain_samples(uint64_t now)
-{
-	const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-	/* One pass of the module reaches us over many ticks; to the policy it is one interval. */
-	const uint64_t interval = now - now % options_.sample_interval_ms;
-
-	sampler_.drain(kSamplesATick, [&](const cxl_kv_bpf_touch &record) {
-		auto entry = arenas_.find(record.arena);
-		if (!entry)
-			return;
-		const Geometry &geometry = entry->arena->geometry;
-		const uint64_t pages_per_block = geometry.block_bytes / page_bytes;
-		const uint64_t first = record.first_page / pages_per_block;
-		uint64_t touched = 0, written = 0;
-		if (first >= geometry.nr_blocks())
-			return;
-		for (uint64_t bit = 0; bit < 64; bit++) {
-			uint64_t block = (record.first_page + bit) / pages_per_block - first;
-			touched |= (record.touched >> bit & 1) << block;
-			written |= (record.written >> bit & 1) << block;
-		}
-		if (uint64_t left = geometry.nr_blocks() - first; left < 64) {
-			touched &= (1ull << left) - 1;
-			written &= (1ull << left) - 1;
-		}
-		policy_.sample(record.arena, static_cast<uint32_t>(first), touched, written,
-			       interval);
-	});
 }
 
 void PolicyThread::apply_moves(uint64_t now)

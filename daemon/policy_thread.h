@@ -8,6 +8,7 @@
 
 #include "arena_table.h"
 #include "core/policy.h"
+#include "core/sample_interval.h"
 #include "latency_thread.h"
 #include "recorder.h"
 #include "sys/fault_server.h"
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -34,9 +36,10 @@ struct PolicyThreadOptions {
 	uint32_t high_permil = 950, low_permil = 900;
 	uint64_t max_spill_bytes = 64ull << 20; /* ordered and not yet done */
 	uint64_t move_MBps = 1000;
-	uint32_t sample_interval_ms = 1000;
-	uint32_t lease_limit_ms = 0; /* 0: a lease lasts until it is given back */
-	std::vector<Quota> quotas;   /* of the tenants, by number */
+	KmodDevice::Sampling sampling;
+	uint32_t min_sample_interval_ms = 1000; /* where accesses change */
+	uint32_t lease_limit_ms = 0;            /* 0: a lease lasts until it is given back */
+	std::vector<Quota> quotas;              /* of the tenants, by number */
 };
 
 class PolicyThread {
@@ -102,6 +105,8 @@ public:
 	[[nodiscard]] uint64_t nr_expired_leases() const { return nr_expired_leases_; }
 	[[nodiscard]] std::vector<HeadStats> heads(uint32_t arena) const;
 	[[nodiscard]] std::array<uint64_t, 5> accesses() const;
+	/* How often each arena is sampled now, by its number. */
+	[[nodiscard]] std::map<uint32_t, uint32_t> sample_intervals_ms() const;
 	/* Open sessions by phase: unknown, prefill, decode. */
 	[[nodiscard]] std::array<uint32_t, 3> phases(const ArenaEntry &entry) const;
 
@@ -111,6 +116,12 @@ private:
 		Extent extent;
 	};
 
+	struct Samples {
+		SampleInterval interval;
+		uint64_t begun_ms; /* when this interval began */
+		KmodDevice::SamplingCost cost;
+	};
+
 	void tick();
 	void look_at_new();
 	void hint_locked(Arena &arena, const cxl_kv_hint &hint, uint64_t now_ms);
@@ -118,7 +129,10 @@ private:
 						uint64_t now_ms) const;
 	[[nodiscard]] std::vector<std::pair<uint32_t, bool>> ask_cpusets(uint64_t now_ms);
 	void drain_hints(uint64_t now_ms);
+	/* policy_samples.cc */
 	void drain_samples(uint64_t now_ms);
+	Samples &samples_of(const Arena &arena, uint64_t now_ms);
+	void end_interval(const ArenaEntry &entry, uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
 	void place_sessions();
@@ -148,8 +162,9 @@ private:
 	mutable std::mutex policy_mutex_; /* taken before mutex_ where both are */
 	Policy policy_;
 	SessionOptions sessions_;
-	std::deque<Extent> new_; /* came into memory, and nobody looked yet where */
-	bool hot_full_ = false;  /* what overflows() said of hot last */
+	std::map<uint32_t, Samples> samples_; /* by arena */
+	std::deque<Extent> new_;              /* came into memory, and nobody looked yet where */
+	bool hot_full_ = false;               /* what overflows() said of hot last */
 
 	std::mutex mutex_;
 	std::condition_variable wake_;

@@ -54,17 +54,23 @@ json show(const Histogram &histogram)
 }
 
 /* Which source delivers, what it delivered, and why the better ones do not. */
-json show(const Sampler &sampler)
+json show(const Sampler &sampler, const PolicyThread &policy)
 {
 	cxl_kv_bpf_totals sum = sampler.totals();
-	json why = json::object(), by_cpu = json::array();
+	json why = json::object(), by_cpu = json::array(), intervals = json::array();
 
 	for (const auto &[source, reason] : sampler.why())
 		why[source] = reason;
-	for (const cxl_kv_bpf_totals &cpu : sampler.totals_by_cpu())
-		by_cpu.push_back(
-			{{"events", cpu.events[CXL_KV_BPF_MODULE] + cpu.events[CXL_KV_BPF_PMU]},
-			 {"lost", cpu.lost}});
+	std::vector<uint64_t> throttled = sampler.throttled_by_cpu();
+	const auto cpus = sampler.totals_by_cpu();
+	throttled.resize(cpus.size());
+	for (size_t i = 0; i < cpus.size(); i++)
+		by_cpu.push_back({{"events", cpus[i].events[CXL_KV_BPF_MODULE] +
+						     cpus[i].events[CXL_KV_BPF_PMU]},
+				  {"lost", cpus[i].lost},
+				  {"throttled", throttled[i]}});
+	for (auto [arena, ms] : policy.sample_intervals_ms())
+		intervals.push_back({{"arena", arena}, {"ms", ms}});
 	return {{"source", sampler.source()},
 		{"wanted", sampler.wanted()},
 		{"not_used", why},
@@ -73,6 +79,7 @@ json show(const Sampler &sampler)
 		{"lost", sum.lost},
 		{"client_faults", sum.faults},
 		{"host_migrated_pages", sum.migrated_pages},
+		{"intervals", intervals},
 		{"by_cpu", by_cpu}};
 }
 
@@ -317,7 +324,7 @@ json status_json(const StatusSources &s)
 		{"sessions", show(s.policy.session_stats())},
 		{"leases_expired", s.policy.nr_expired_leases()},
 		{"tenants", show_tenants(s)},
-		{"sampling", show(s.sampler)},
+		{"sampling", show(s.sampler, s.policy)},
 		{"warnings", s.warnings},
 	};
 	status["health"] = health(s, f, held);

@@ -47,6 +47,30 @@ struct Fields {
 	}
 };
 
+/* A sampler that is blind on some CPUs shows here; -j has them all. */
+std::string cpu_line(const json &status)
+{
+	const json::json_pointer at("/sampling/by_cpu");
+	uint64_t events = 0, lost = 0, throttled = 0;
+
+	if (!status.contains(at) || !status.at(at).is_array() || status.at(at).empty())
+		return "";
+	const json &cpus = status.at(at);
+	auto events_of = [&](size_t cpu) { return number_at(cpus[cpu], "/events"); };
+	size_t most = 0, fewest = 0;
+	for (size_t cpu = 0; cpu < cpus.size(); cpu++) {
+		events += events_of(cpu);
+		lost += number_at(cpus[cpu], "/lost");
+		throttled += number_at(cpus[cpu], "/throttled");
+		most = events_of(cpu) > events_of(most) ? cpu : most;
+		fewest = events_of(cpu) < events_of(fewest) ? cpu : fewest;
+	}
+	return fmt::format("  {} samples, {} lost, {} times throttled; most on CPU {}: {}, fewest "
+			   "on CPU {}: {}\n",
+			   human_count(events), human_count(lost), human_count(throttled), most,
+			   human_count(events_of(most)), fewest, human_count(events_of(fewest)));
+}
+
 std::string head_lines(const Fields &f)
 {
 	std::string out = fmt::format(
@@ -59,6 +83,7 @@ std::string head_lines(const Fields &f)
 				   f.number("/phases/unknown"));
 	std::string source = f.text("/sampling/source");
 	out += "sampling: " + (source.empty() ? "none" : source) + "\n";
+	out += cpu_line(f.object);
 	json::json_pointer not_used("/sampling/not_used");
 	if (f.object.contains(not_used) && f.object.at(not_used).is_object())
 		for (const auto &[name, why] : f.object.at(not_used).items())

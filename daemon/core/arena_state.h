@@ -34,6 +34,7 @@ public:
 		if (seen == now_)
 			now_++;
 		seen = now_;
+		told_ = true;
 	}
 
 	/* A sampling interval begins; it is a step where nobody reports any. */
@@ -46,11 +47,19 @@ public:
 		at_interval_ = now_;
 		interval_ms_ = now_ms;
 	}
+	/* One begins, whether anything is touched in it or not: of an engine that never reports
+	 * steps, also what stopped ages. */
+	void silent_interval(uint64_t now_ms)
+	{
+		if (!told_)
+			interval(now_ms);
+	}
 
 private:
 	uint32_t now_ = 1;
 	uint32_t at_interval_ = 0;
 	uint64_t interval_ms_ = 0;
+	bool told_ = false; /* somebody reported a step */
 };
 
 constexpr size_t nr_wheres = 5;
@@ -100,6 +109,7 @@ public:
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
 	void prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
+	void interval(uint64_t now_ms) { clock_.silent_interval(now_ms); }
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
 	/* Sessions that nothing is heard of sink by a stage. */
 	void age_sessions(uint64_t now_ms);

@@ -140,6 +140,9 @@ public:
 	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,
 		    uint64_t now_ms);
 
+	/* A sampling interval begins, and lasts until the next call; the time of its samples. */
+	void interval(uint32_t arena, uint64_t now_ms);
+
 	/* Blocks are now there; also after a failed order (then with where they still are). */
 	void moved(const Extent &extent, Where where, uint64_t now_ms);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/kmod_device.h"
 
+#include "sys/host.h"
+
 #include <algorithm>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -174,6 +176,15 @@ Result<> KmodDevice::set_sampling(uint64_t module_id, const Sampling &sampling)
 	if (ioctl(device_.get(), CXL_KV_IOC_SAMPLE_SET, &args))
 		return sys_error(fmt::format("sampling of arena {}", module_id));
 	return ok();
+}
+
+KmodDevice::SamplingCost KmodDevice::sampling_cost(uint64_t module_id) const
+{
+	const std::string folder = fmt::format("/sys/class/cxl_kv/arena{}/sample/", module_id);
+	const Host host;
+
+	return {host.number(folder + "spent_ns").value_or(0),
+		host.number(folder + "passes").value_or(0)};
 }
 
 } // namespace cxlkv

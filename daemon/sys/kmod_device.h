@@ -53,6 +53,12 @@ public:
 		bool flush_tlb = false;
 	};
 	Result<> set_sampling(uint64_t module_id, const Sampling &sampling);
+	/* What sampling of the arena took since it was registered; zero where sysfs does not tell.
+	 */
+	struct SamplingCost {
+		uint64_t spent_ns = 0, passes = 0;
+	};
+	[[nodiscard]] SamplingCost sampling_cost(uint64_t module_id) const;
 
 private:
 	explicit KmodDevice(Fd device) : device_(std::move(device)) {}

@@ -5,6 +5,7 @@
 #include <linux/perf_event.h>
 #include <optional>
 #include <string>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
@@ -64,19 +65,51 @@ std::optional<perf_event_attr> memory_attr()
 
 } // namespace
 
-Result<std::vector<Fd>> open_memory_samples()
+Result<PmuEvent> PmuEvent::open(const perf_event_attr &attr, int cpu)
+{
+	Fd fd(static_cast<int>(
+		syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+	if (!fd)
+		return sys_error("perf_event_open on CPU " + std::to_string(cpu));
+	/* A page about the ring, and one of it. */
+	const auto bytes = 2 * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+	void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+	if (at == MAP_FAILED)
+		return sys_error("ring of the perf event on CPU " + std::to_string(cpu));
+	return PmuEvent(std::move(fd), Mapping(at, bytes));
+}
+
+uint64_t PmuEvent::nr_throttled() const
+{
+	const size_t bytes = ring_.size() / 2;
+	auto *about = reinterpret_cast<perf_event_mmap_page *>(ring_.data());
+	const std::byte *ring = ring_.data() + bytes;
+	const uint64_t head = __atomic_load_n(&about->data_head, __ATOMIC_ACQUIRE);
+	uint64_t tail = about->data_tail;
+
+	while (tail < head) {
+		/* Records are multiples of 8 bytes, so that no header lies across the end. */
+		const auto *record =
+			reinterpret_cast<const perf_event_header *>(ring + tail % bytes);
+		nr_throttled_ += record->type == PERF_RECORD_THROTTLE;
+		tail += record->size;
+	}
+	__atomic_store_n(&about->data_tail, tail, __ATOMIC_RELEASE);
+	return nr_throttled_;
+}
+
+Result<std::vector<PmuEvent>> open_memory_samples()
 {
 	auto attr = memory_attr();
-	std::vector<Fd> events;
+	std::vector<PmuEvent> events;
 
 	if (!attr)
 		return error(ENOENT, "no IBS or PEBS on this machine (a VM usually has none)");
 	for (int cpu = 0; cpu < get_nprocs(); cpu++) {
-		Fd event(static_cast<int>(
-			syscall(SYS_perf_event_open, &*attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+		auto event = PmuEvent::open(*attr, cpu);
 		if (!event)
-			return sys_error("perf_event_open on CPU " + std::to_string(cpu));
-		events.push_back(std::move(event));
+			return event.error();
+		events.push_back(std::move(*event));
 	}
 	return events;
 }

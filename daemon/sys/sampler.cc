@@ -2,12 +2,12 @@
 #include "sys/sampler.h"
 
 #include "base/log.h"
-#include "sys/pmu.h"
 
 #include <bit>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <cxl_kv_bpf.skel.h>
+#include <fcntl.h>
 #include <filesystem>
 #include <sys/sysinfo.h>
 
@@ -145,15 +145,17 @@ Result<> Sampler::attach_pmu()
 
 	if (!events)
 		return events.error();
-	for (Fd &event : *events) {
-		/* The link owns the file from here on. */
+	for (const PmuEvent &event : *events) {
+		/* The link owns its file from here on. */
+		Fd file(fcntl(event.fd(), F_DUPFD_CLOEXEC, 0));
 		bpf_link *link =
-			bpf_program__attach_perf_event(programs_->progs.on_pmu_sample, event.get());
+			bpf_program__attach_perf_event(programs_->progs.on_pmu_sample, file.get());
 		if (!link)
 			return sys_error("attach to the PMU");
-		event.release();
+		file.release();
 		pmu_links_.push_back(link);
 	}
+	pmu_events_ = std::move(*events);
 	return ok();
 }
 
@@ -208,6 +210,15 @@ void Sampler::drain(size_t max, const std::function<void(const cxl_kv_bpf_touch 
 	left_ = max;
 	ring_buffer__consume(ring_.get());
 	use_ = nullptr;
+}
+
+std::vector<uint64_t> Sampler::throttled_by_cpu() const
+{
+	std::vector<uint64_t> nr;
+
+	for (const PmuEvent &event : pmu_events_)
+		nr.push_back(event.nr_throttled());
+	return nr;
 }
 
 std::vector<cxl_kv_bpf_totals> Sampler::totals_by_cpu() const

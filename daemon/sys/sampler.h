@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "sys/arena.h"
+#include "sys/pmu.h"
 
 #include "cxl_kv_bpf.h"
 
@@ -58,6 +59,9 @@ public:
 	[[nodiscard]] bool wanted() const { return wanted_; }
 	/* Sum over the CPUs. */
 	[[nodiscard]] cxl_kv_bpf_totals totals() const;
+	/* How often the kernel held the PMU's samples of each CPU because they were too many. One
+	 * thread. Empty without a PMU. */
+	[[nodiscard]] std::vector<uint64_t> throttled_by_cpu() const;
 	/* One entry a CPU, for the sampler that is blind on some of them. */
 	[[nodiscard]] std::vector<cxl_kv_bpf_totals> totals_by_cpu() const;
 
@@ -78,6 +82,7 @@ private:
 	};
 	std::unique_ptr<cxl_kv_bpf, Unload> programs_;
 	std::unique_ptr<ring_buffer, FreeRing> ring_;
+	std::vector<PmuEvent> pmu_events_; /* by CPU */
 	std::vector<bpf_link *> pmu_links_;
 	std::string source_ = "none";
 	bool wanted_ = true;

@@ -275,6 +275,21 @@ TEST(Status, WhatAnOperatorSwitchedOffIsSaid)
 	EXPECT_NE(text.find("daemon.enabled is false"), std::string::npos) << text;
 }
 
+TEST(Status, ASamplerThatIsBlindOnACpuShows)
+{
+	json status = example_status();
+	status["sampling"]["by_cpu"] =
+		json::parse(R"([{"events":10,"lost":1,"throttled":0},{"events":0},
+				{"events":700,"lost":2,"throttled":4}])");
+	std::string text = status_text(status);
+
+	EXPECT_NE(text.find("  710 samples, 3 lost, 4 times throttled; most on CPU 2: 700, fewest "
+			    "on CPU 1: 0\n"),
+		  std::string::npos)
+		<< text;
+	EXPECT_LE(widest(text), 80u);
+}
+
 TEST(Status, LatencyOfTheNodesAsMeasured)
 {
 	json status = example_status();

@@ -98,6 +98,39 @@ TEST_F(PolicyTest, SamplesAloneFindTheHotBlocks)
 	EXPECT_EQ(policy->heads(1)[0].nr_reads, 40u);
 }
 
+/* design.md section 6: ema = (1 - alpha) * ema in each step that touches nothing. */
+TEST_F(PolicyTest, ScoresOfAClientThatStoppedDecayByTheFormulaInEachInterval)
+{
+	start();
+	make_slot(0);
+	for (int i = 0; i < 5; i++) {
+		now_ms += 1000;
+		policy->interval(1, now_ms);
+		policy->sample(1, 0, 0xff, 0, now_ms);
+	}
+	const double at_stop = policy->heads(1)[0].ema_sum, block = policy->score(1, 3);
+	ASSERT_GT(at_stop, 0);
+	for (int n = 1; n <= 40; n++) {
+		now_ms += 1000;
+		policy->interval(1, now_ms);
+		EXPECT_NEAR(policy->heads(1)[0].ema_sum, at_stop * std::pow(0.8, n), 1e-5) << n;
+		EXPECT_NEAR(policy->score(1, 3), block * std::pow(0.8, n), 1e-6) << n;
+	}
+}
+
+TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
+{
+	start();
+	make_slot(0);
+	hint(CXL_KV_HINT_POSITION, 0, 1);
+	hint(CXL_KV_HINT_POSITION, 0, 2);
+	score(0, 0, 0, 4, 0.5);
+	const double before = policy->score(1, 0);
+	for (int n = 1; n <= 10; n++)
+		policy->interval(1, now_ms += 1000);
+	EXPECT_EQ(policy->score(1, 0), before);
+}
+
 TEST_F(PolicyTest, PhaseFromSamplesAndFromTheEngine)
 {
 	start();

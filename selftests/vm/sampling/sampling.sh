@@ -36,6 +36,7 @@ check "per-head counters are printed by name" within 60 grows samples 0
 reads=$(sum_of reads)
 check "and grow" within 60 grows reads "$reads"
 check "events are counted by CPU" field '[.sampling.by_cpu[].events] | add > 0'
+check "and what was lost or throttled" field '.sampling.by_cpu | length == 2 and all(has("lost") and has("throttled"))'
 wait "$client"
 ended=$?
 client=
@@ -55,6 +56,11 @@ build/vmtest/sampling/hot_set_test >"$disk/hot_set.log" 2>&1
 hot_set=$?
 sed 's/^/# /' "$disk/hot_set.log"
 check "a hot set is found without hints" test $hot_set = 0
+
+build/vmtest/sampling/pmu_test >"$disk/pmu.log" 2>&1
+pmu=$?
+sed 's/^/# /' "$disk/pmu.log"
+check "an event that is held is counted" test $pmu = 0
 end "$daemon"
 daemon=
 check "nothing stays pinned" test ! -e $pins
