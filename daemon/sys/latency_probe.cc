@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/latency_probe.h"
 
+#include "sys/pointer_chase.h"
+
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <numa.h>
 #include <numaif.h>
-#include <random>
 #include <sys/mman.h>
 #include <vector>
 
@@ -14,35 +15,16 @@ namespace cxlkv {
 
 namespace {
 
-constexpr size_t kBytes = 256 << 10, kLine = 64, kLines = kBytes / kLine;
+constexpr size_t kBytes = 256 << 10, kLines = kBytes / kLine;
 constexpr size_t kParts = 16; /* a measurement is that many runs over different lines */
-
-std::byte *line_at(std::byte *memory, size_t line)
-{
-	return memory + line * kLine;
-}
-
-/* One cycle through all lines in random order (Sattolo's algorithm). */
-void link_lines(std::byte *memory)
-{
-	std::vector<uint32_t> order(kLines);
-	std::minstd_rand random(1);
-
-	for (uint32_t i = 0; i < kLines; i++)
-		order[i] = i;
-	for (uint32_t i = kLines - 1; i > 0; i--)
-		std::swap(order[i], order[random() % i]);
-	for (uint32_t i = 0; i < kLines; i++)
-		*reinterpret_cast<uint32_t *>(line_at(memory, i)) = order[i];
-}
 
 void flush(std::byte *memory)
 {
 	for (size_t i = 0; i < kLines; i++) {
 #if defined(__x86_64__)
-		__builtin_ia32_clflush(line_at(memory, i));
+		__builtin_ia32_clflush(memory + i * kLine);
 #elif defined(__aarch64__)
-		asm volatile("dc civac, %0" : : "r"(line_at(memory, i)) : "memory");
+		asm volatile("dc civac, %0" : : "r"(memory + i * kLine) : "memory");
 #endif
 	}
 #if defined(__x86_64__)
@@ -68,7 +50,7 @@ Result<LatencyProbe> LatencyProbe::create(int node)
 	if (bound)
 		return sys_error(fmt::format("memory of node {}", node));
 	madvise(at, kBytes, MADV_NOHUGEPAGE);
-	link_lines(probe.memory_.data());
+	link_lines(probe.memory_.data(), kBytes);
 	/* Idle as they are, reclaim would demote or swap them. */
 	mlock(at, kBytes);
 	if (!probe.is_on_node())
@@ -97,16 +79,11 @@ double LatencyProbe::measure() const
 
 	if (!is_on_node())
 		return 0;
-	auto run = [&](size_t nr) {
-		for (size_t i = 0; i < nr; i++)
-			line = *reinterpret_cast<volatile uint32_t *>(
-				line_at(memory_.data(), line));
-	};
-	run(kLines); /* the code, and the page table */
+	line = follow_lines(memory_.data(), line, kLines); /* the code, and the page table */
 	flush(memory_.data());
 	for (size_t part = 0; part < kParts; part++) {
 		const auto begin = Clock::now();
-		run(kLines / kParts);
+		line = follow_lines(memory_.data(), line, kLines / kParts);
 		const double ns =
 			std::chrono::duration<double, std::nano>(Clock::now() - begin).count() *
 			kParts / kLines;

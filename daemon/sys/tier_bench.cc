@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "base/histogram.h"
+#include "sys/pointer_chase.h"
 #include "sys/uring.h"
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include <numa.h>
 #include <numaif.h>
 #include <poll.h>
-#include <random>
 #include <sched.h>
 #include <thread>
 
@@ -29,8 +29,6 @@ double since(Clock::time_point begin)
 }
 
 /* ---- memory ---- */
-
-constexpr size_t kLine = 64;
 
 size_t nr_cpus()
 {
@@ -129,26 +127,15 @@ void copy_pass(std::byte *at, size_t bytes)
 	asm volatile("" : : "r"(at) : "memory");
 }
 
-/* One cycle through all lines in random order (Sattolo), followed load by load. */
 double chase_ns(std::byte *at, uint64_t bytes, double seconds)
 {
-	const auto nr = static_cast<uint32_t>(bytes / kLine);
-	std::vector<uint32_t> order(nr);
-	std::minstd_rand random(1);
-
-	for (uint32_t i = 0; i < nr; i++)
-		order[i] = i;
-	for (uint32_t i = nr - 1; i > 0; i--)
-		std::swap(order[i], order[random() % i]);
-	for (uint32_t i = 0; i < nr; i++)
-		*reinterpret_cast<uint32_t *>(at + size_t{i} * kLine) = order[i];
+	link_lines(at, bytes);
 
 	const auto begin = Clock::now();
 	uint64_t loads = 0;
 	uint32_t line = 0;
 	do {
-		for (int i = 0; i < 4096; i++)
-			line = *reinterpret_cast<volatile uint32_t *>(at + size_t{line} * kLine);
+		line = follow_lines(at, line, 4096);
 		loads += 4096;
 	} while (since(begin) < seconds);
 	return since(begin) * 1e9 / static_cast<double>(loads);

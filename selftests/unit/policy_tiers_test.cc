@@ -95,15 +95,24 @@ TEST_F(PolicyTest, BudgetsLimitAPlan)
 	EXPECT_TRUE(plan(in).empty());
 }
 
-TEST_F(PolicyTest, NothingIsPromotedWhileHotIsTheSlowerTier)
+class SlowHotTest : public PolicyTest {
+protected:
+	PlanInput all_in_warm()
+	{
+		start();
+		make_slot(0);
+		moved(0, 64, Where::Warm);
+		now_ms += 1000;
+		PlanInput in = hot_of(0, 100, 80, 60);
+		in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+		in.may_promote = false;
+		return in;
+	}
+};
+
+TEST_F(SlowHotTest, NothingIsPromoted)
 {
-	start();
-	make_slot(0);
-	moved(0, 64, Where::Warm);
-	now_ms += 1000;
-	PlanInput in = hot_of(0, 100, 80, 60);
-	in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
-	in.may_promote = false;
+	PlanInput in = all_in_warm();
 	touch(0, 3);
 	EXPECT_TRUE(blocks(plan(in), Action::Promote).empty());
 	hint(CXL_KV_HINT_WAKE, 0);
@@ -113,15 +122,9 @@ TEST_F(PolicyTest, NothingIsPromotedWhileHotIsTheSlowerTier)
 	EXPECT_FALSE(blocks(plan(in), Action::Promote).empty());
 }
 
-TEST_F(PolicyTest, ADrainOfWarmGoesOnWhileHotIsTheSlowerTier)
+TEST_F(SlowHotTest, ADrainOfWarmGoesOn)
 {
-	start();
-	make_slot(0);
-	moved(0, 64, Where::Warm);
-	now_ms += 1000;
-	PlanInput in = hot_of(0, 100, 80, 60);
-	in.warm = {64 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
-	in.may_promote = false;
+	PlanInput in = all_in_warm();
 	in.drain_warm = true;
 	EXPECT_EQ(blocks(plan(in), Action::Promote).size(), 64u);
 }

@@ -39,6 +39,10 @@ protected:
 
 	void make(uint32_t nr_blocks, uint64_t bytes_per_s = 1ull << 40)
 	{
+		make(nr_blocks, {{kHot}, {kWarm}, bytes_per_s});
+	}
+	void make(uint32_t nr_blocks, MoverOptions options)
+	{
 		auto client = ArenaClient::create(small_geometry(nr_blocks));
 		ASSERT_TRUE(client) << client.error().what;
 		client_ = std::move(*client);
@@ -48,7 +52,7 @@ protected:
 			  0);
 		auto arena = client_->arena(1, 1);
 		ASSERT_TRUE(arena) << arena.error().what;
-		start(*arena, bytes_per_s);
+		start(*arena, std::move(options));
 	}
 
 	void start(std::shared_ptr<Arena> arena, uint64_t bytes_per_s = 1ull << 40)
@@ -421,16 +425,7 @@ TEST_F(MoverTest, a_full_node_takes_what_fits_and_says_so)
 /* The tiers are the other way round here: to fill node 0 would leave no memory to run in. */
 TEST_F(MoverTest, a_full_hot_node_takes_nothing_and_has_it_once_there_is_room)
 {
-	auto client = ArenaClient::create(small_geometry(256));
-	ASSERT_TRUE(client) << client.error().what;
-	client_ = std::move(*client);
-	ASSERT_EQ(uffd::zeropage(client_->own_files().uffd.get(),
-				 reinterpret_cast<uint64_t>(client_->base()),
-				 client_->geometry.bytes()),
-		  0);
-	auto arena = client_->arena(1, 1);
-	ASSERT_TRUE(arena) << arena.error().what;
-	start(*arena, {{kWarm}, {kHot}, 1ull << 40});
+	make(256, {{kWarm}, {kHot}, 1ull << 40});
 	for (uint32_t block = 0; block < 256; block++)
 		arena_->set_where(block, Where::Warm);
 	client_->fill(255, 9);
