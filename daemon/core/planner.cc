@@ -397,7 +397,7 @@ void Planner::exchange()
 	uint64_t left = move_left_ / 2, wanted = 0;
 	for (const Victim &come : promotable_)
 		wanted += come.arena->geometry().block_bytes;
-	if (wanted <= room)
+	if (wanted <= room || !left)
 		return;
 	const Pass pass{Where::Hot, Reach::Needed};
 	std::vector<Victim> found;
