@@ -96,18 +96,18 @@ void ArenaState::score(const cxl_kv_hint &hint)
 	session.scored = true;
 	head.stats.nr_hints++;
 	score(first, hint.nr_blocks, mass, head);
-	if (mass >= access_mass(session))
+	if (is_access(session, mass))
 		access(first, hint.nr_blocks, session);
 }
 
 /* In a long context no block has much of it: then what is above the mean of its head counts. */
-double ArenaState::access_mass(const Session &session) const
+bool ArenaState::is_access(const Session &session, double mass) const
 {
 	uint32_t nr = 0;
 
 	for (size_t where = as_index(Where::Hot); where < nr_wheres; where++)
 		nr += session.nr[where];
-	return std::min(options_.access_mass, geometry_.nr_heads() / std::max(1.0, double(nr)));
+	return mass >= options_.access_mass || mass * nr > geometry_.nr_heads();
 }
 
 void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)

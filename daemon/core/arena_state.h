@@ -220,7 +220,7 @@ private:
 	};
 
 	void score(const cxl_kv_hint &hint);
-	[[nodiscard]] double access_mass(const Session &session) const;
+	[[nodiscard]] bool is_access(const Session &session, double mass) const;
 	void score(uint32_t first, uint32_t nr, float score, Head &head);
 	void access(uint32_t first, uint32_t nr, Session &session);
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);

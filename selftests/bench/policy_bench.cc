@@ -415,7 +415,7 @@ int main(int argc, char **argv)
 	if (benchmark::ReportUnrecognizedArguments(argc, argv))
 		return 2;
 	add(
-		"ema_tick", [](auto &state) { ema_tick(state, 0.001); }, 50);
+		"ema_tick", [](auto &state) { ema_tick(state, 1.0 / blocks_per_head); }, 50);
 	add(
 		"ema_tick_accessed", [](auto &state) { ema_tick(state, 0.5); }, 20);
 	add("stream_scores", stream_scores, 50);

@@ -209,6 +209,7 @@ TEST_F(PolicyExchangeTest, WhatGetsMoreThanItsShareIsUsedHoweverLongTheContext)
 		hint(CXL_KV_HINT_POSITION, 0, step);
 		score(0, 0, 10, 200, 0.005);
 		score(0, 0, 300, 10, 0.001);
+		score(0, 1, 0, 400, 1.0 / 400); /* its even share */
 	}
 	EXPECT_EQ(policy->accesses()[static_cast<size_t>(Where::Warm)], 3u * 200);
 }
