@@ -143,8 +143,12 @@ std::optional<int> Args::parse(int argc, char **argv)
 		}
 	}
 	size_t nr_words = static_cast<size_t>(argc - optind);
-	if (nr_words < words_min_)
-		return wrong(fmt::format("{} is missing", words_name_));
+	if (nr_words < words_min_) {
+		std::string name = words_name_;
+		for (size_t i = 0; i < nr_words; i++)
+			name.erase(0, name.find(' ') + 1);
+		return wrong(fmt::format("{} is missing", name));
+	}
 	if (nr_words > words_max_)
 		return wrong(
 			fmt::format("what is {}?", argv[optind + static_cast<int>(words_max_)]));

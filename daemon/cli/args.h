@@ -39,7 +39,8 @@ public:
 	/* Any check of one's own: takes the value, answers "" or what is allowed. */
 	void check(char letter, const char *name, const char *value,
 		   std::function<std::string(const std::string &)> take, const char *help);
-	/* Words that are no options, in order; at least min and at most max of them. */
+	/* Words that are no options, in order; at least min and at most max of them. name: one
+	 * for each; completion offers the choices of a first one that is like warm|cold. */
 	void words(const char *name, std::vector<std::string> &to, size_t min,
 		   size_t max = std::numeric_limits<size_t>::max());
 

@@ -85,7 +85,7 @@ int cmd_drain(int argc, char **argv)
 	args.number('p', "patience", "SECONDS", patience_s, {0.1, 86400},
 		    "give up when nothing has left for so long (10)");
 	args.flag('j', "json", as_json, "print what is left as JSON");
-	args.words("TIER", words, 1, 1);
+	args.words("warm|cold", words, 1, 1);
 	if (auto exit = args.parse(argc, argv))
 		return *exit;
 	if (words[0] != "warm" && words[0] != "cold")

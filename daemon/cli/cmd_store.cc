@@ -158,11 +158,10 @@ int cmd_store(int argc, char **argv)
 	bool as_json = false;
 	std::vector<std::string> words;
 	Args args("store",
-		  "Looks at a spill file or device that no daemon has open, and changes nothing.\n"
-		  "  stat  what is in it\n"
-		  "  fsck  reads and verifies every block; status 1 where something is damaged\n"
-		  "  dump  a line for each extent\n"
-		  "Arenas are shown by a label, as their keys are secret.");
+		  "Looks at a spill file or device that no daemon has open, and changes nothing. "
+		  "stat: says\nwhat is in it. fsck: reads and verifies every block, exit status 1 "
+		  "where something is\ndamaged. dump: prints a line for each extent. Arenas are "
+		  "shown by a label, as their keys\nare secret.");
 	args.flag('j', "json", as_json, "print JSON");
 	args.words("stat|fsck|dump PATH", words, 2, 2);
 	if (auto exit = args.parse(argc, argv))

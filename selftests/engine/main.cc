@@ -147,7 +147,8 @@ int run_compare(const Arguments &args)
 
 void add_kv_type(CLI::App *app, Arguments *args)
 {
-	std::map<std::string, KvType> types{{"f16", KvType::F16}, {"f32", KvType::F32}};
+	/* Not of KvType, a character to CLI11, which would print it as one. */
+	std::map<std::string, int> types{{"f16", int(KvType::F16)}, {"f32", int(KvType::F32)}};
 	app->add_option("--kv-type", args->run.kv_type, "elements of the KV cache: f16 or f32")
 		->transform(CLI::CheckedTransformer(types));
 }

@@ -34,6 +34,14 @@ done
 report $? "bash: finishes a word"
 [ "$(offered cxl-kv top --del)" = --delay ]
 report $? "bash: finishes an option"
+[ "$(offered cxl-kv store '')" = "stat fsck dump" ]
+report $? "bash: offers what store can do"
+[ "$(offered cxl-kv drain --undo w)" = warm ]
+report $? "bash: finishes a tier behind an option"
+[ "$(offered cxl-kv store stat READM)" = README.md ]
+report $? "bash: offers files behind what store shall do"
+[ "$(offered cxl-kv plan -m ll)" = "llama-70b llama-8b" ]
+report $? "bash: offers the models of plan"
 
 if command -v zsh >/dev/null; then
 	# compadd and _describe are stood in for by ones that print what they are given.
@@ -47,6 +55,10 @@ if command -v zsh >/dev/null; then
 	report $? "zsh: offers commands with what they do"
 	grep -qxF -- --delay <<<"$(ask_zsh cxl-kv top --)"
 	report $? "zsh: offers the options of top"
+	[ "$(ask_zsh cxl-kv store '' | tr '\n' ' ')" = "-- stat fsck dump " ]
+	report $? "zsh: offers what store can do"
+	[ "$(ask_zsh cxl-kv store stat '')" = files ]
+	report $? "zsh: offers files behind what store shall do"
 else
 	number=$((number + 1))
 	echo "ok $number - zsh # SKIP no zsh here"
