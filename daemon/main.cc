@@ -53,9 +53,13 @@ Result<std::unique_ptr<SpillStore>> open_store(const Options &options)
 			     : options.cold.wipe == "discard" ? StoreOptions::Wipe::Discard
 							      : StoreOptions::Wipe::None;
 	auto store = SpillStore::open(store_options);
-	if (!store)
-		return store.error().in("cold tier");
-	return store;
+	if (store)
+		return store;
+	Error wrong = store.error().in("cold tier");
+	if (wrong.code == EROFS || (wrong.code == EPERM && options.cold.path.starts_with("/dev/")))
+		wrong.what += "; where systemd started the daemon, its unit has to allow this "
+			      "path: cxl-kvd.toml(5), EXAMPLES, says how";
+	return wrong;
 }
 
 /* Beside the spill file; a device has no folder for it. */

@@ -351,6 +351,16 @@ Result<> Loader::check_together() const
 			fmt::format("{}: hot.low_permil = {} must be below hot.high_permil = {}",
 				    where("hot.low_permil", "hot.high_permil"),
 				    options.hot.low_permil, options.hot.high_permil));
+	const uint32_t shortest_ms = options.sampling.min_interval_ms;
+	if (shortest_ms && (shortest_ms < CXL_KV_SAMPLE_MIN_INTERVAL_MS ||
+			    shortest_ms > options.sampling.interval_ms))
+		return error(
+			EINVAL,
+			fmt::format("{}: sampling.min_interval_ms = {} must be 0, or from {} to "
+				    "sampling.interval_ms = {}",
+				    where("sampling.min_interval_ms", "sampling.interval_ms"),
+				    shortest_ms, CXL_KV_SAMPLE_MIN_INTERVAL_MS,
+				    options.sampling.interval_ms));
 	for (int node : options.hot.nodes)
 		if (std::ranges::find(options.warm.nodes, node) != options.warm.nodes.end())
 			return error(EINVAL,

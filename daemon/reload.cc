@@ -28,8 +28,7 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 	out.move_MBps = options.mover.max_MBps;
 	out.sampling = sampling_of(options);
 	out.min_sample_interval_ms = options.sampling.min_interval_ms
-					     ? std::max<uint32_t>(options.sampling.min_interval_ms,
-								  CXL_KV_SAMPLE_MIN_INTERVAL_MS)
+					     ? options.sampling.min_interval_ms
 					     : options.sampling.interval_ms;
 	out.lease_limit_ms = options.lease_limit_ms;
 	const Tenants tenants = tenants_of(options);

@@ -103,6 +103,11 @@ low_permil = 600
 high_permil = 500'
 broken 2 hot.low_permil "must be below hot.high_permil = 950" <<<'[hot]
 low_permil = 950'
+broken 2 sampling.min_interval_ms "must be 0, or from 10 to sampling.interval_ms = 1000" <<<'[sampling]
+min_interval_ms = 9'
+broken 3 sampling.min_interval_ms "must be 0, or from 10 to sampling.interval_ms = 100" <<<'[sampling]
+min_interval_ms = 101
+interval_ms = 100'
 broken 4 hot.nodes "a node is in one tier" <<<'[hot]
 nodes = [0, 1]
 [warm]
