@@ -144,10 +144,7 @@ std::vector<Extent> ObjectThread::in_memory() const
 		if (!object || object->state != Object::State::Ready ||
 		    pool_->state(block) == CXL_KV_COLD)
 			continue;
-		if (!extents.empty() && extents.back().first + extents.back().nr == block)
-			extents.back().nr++;
-		else
-			extents.push_back({arena_->options.number, block, 1});
+		append(extents, {arena_->options.number, block, 1});
 	}
 	return extents;
 }

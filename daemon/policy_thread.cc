@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <unistd.h>
 
 namespace cxlkv {
 
 namespace {
 
-constexpr size_t kSamplesATick = 1 << 16;      /* records of 64 pages */
 constexpr size_t kHintsATick = 1 << 16;        /* an arena; the rest comes with the next tick */
 constexpr uint64_t kNewBytesATick = 16u << 20; /* of which it is looked where they are */
 /* While attention is recorded: a ring has room for a few steps. */
@@ -267,18 +265,19 @@ void PolicyThread::tick()
 		for (auto [arena, allowed] : warm_allowed)
 			policy_.set_warm_allowed(arena, allowed);
 		if (options_.enabled || draining_warm_ || draining_cold_) {
-			const PlanInput input = plan_input(now);
+			const FaultStats stats = faults_.stats();
+			const PlanInput input = plan_input(stats, now);
 			orders = policy_.plan(input);
-			tell_starved(input);
+			tell_starved(stats, input);
 		}
 	}
 	for (const Order &order : orders)
 		give(order);
 }
 
-void PolicyThread::tell_starved(const PlanInput &input)
+void PolicyThread::tell_starved(const FaultStats &stats, const PlanInput &input)
 {
-	const uint64_t nr_no_space = faults_.stats().store.nr_no_space;
+	const uint64_t nr_no_space = stats.store.nr_no_space;
 	const bool refused = nr_no_space != std::exchange(nr_no_space_, nr_no_space);
 
 	if (on_starved_ && input.wanted_hot_bytes && (refused || !input.cold_available))
@@ -383,11 +382,7 @@ void PolicyThread::note_new(const Moved &moved)
 
 	if (!placement_.usable() || (moved.where != Where::Hot && moved.where != Where::Warm))
 		return;
-	if (!new_.empty() && new_.back().arena == extent.arena &&
-	    new_.back().first + new_.back().nr == extent.first)
-		new_.back().nr += extent.nr;
-	else
-		new_.push_back(extent);
+	append(new_, extent);
 }
 
 /*
@@ -419,13 +414,9 @@ void PolicyThread::place_sessions()
 /* Hot is above its limit, or not yet below its watermark since, and warm has room. */
 bool PolicyThread::overflows()
 {
-	const TierRoom room = room_of(0, options_.hot_limit_bytes);
-	uint64_t hot = 0, warm = 0;
+	const auto [hot, warm] = held_bytes();
+	const TierRoom room = room_of(hot, options_.hot_limit_bytes);
 
-	for (const auto &entry : arenas_.all()) {
-		hot += entry->arena->bytes.hot;
-		warm += entry->arena->bytes.warm;
-	}
 	hot_full_ = hot > (hot_full_ ? room.high_bytes : room.limit_bytes);
 	return hot_full_ && warm < options_.warm_limit_bytes;
 }
@@ -445,17 +436,26 @@ void PolicyThread::expire_leases(uint64_t now)
 		}
 }
 
-PlanInput PolicyThread::plan_input(uint64_t now) const
+/* Of all arenas, in hot and in warm. */
+std::pair<uint64_t, uint64_t> PolicyThread::held_bytes() const
 {
-	PlanInput input;
-	uint64_t hot = 0, warm = 0, block_bytes = 0;
+	uint64_t hot = 0, warm = 0;
 
 	for (const auto &entry : arenas_.all()) {
 		hot += entry->arena->bytes.hot;
 		warm += entry->arena->bytes.warm;
-		block_bytes = std::max<uint64_t>(block_bytes, entry->arena->geometry.block_bytes);
 	}
-	FaultStats stats = faults_.stats();
+	return {hot, warm};
+}
+
+PlanInput PolicyThread::plan_input(const FaultStats &stats, uint64_t now) const
+{
+	const auto [hot, warm] = held_bytes();
+	uint64_t block_bytes = 0;
+	PlanInput input;
+
+	for (const auto &entry : arenas_.all())
+		block_bytes = std::max<uint64_t>(block_bytes, entry->arena->geometry.block_bytes);
 	uint64_t spilling = spilling_bytes_.load(), moving = moving_bytes_.load();
 	/* What is on its way out is counted as there: the policy knows its own orders. */
 	input.now_ms = now;

@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace cxlkv {
@@ -136,10 +137,11 @@ private:
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
 	void place_sessions();
-	void tell_starved(const PlanInput &input);
+	void tell_starved(const FaultStats &stats, const PlanInput &input);
 	[[nodiscard]] bool overflows();
 	void expire_leases(uint64_t now_ms);
-	PlanInput plan_input(uint64_t now_ms) const;
+	[[nodiscard]] std::pair<uint64_t, uint64_t> held_bytes() const;
+	PlanInput plan_input(const FaultStats &stats, uint64_t now_ms) const;
 	void add_tenants(PlanInput &input, const FaultStats &stats) const;
 	[[nodiscard]] TierRoom room_of(uint64_t used, uint64_t limit) const;
 	void give(const Order &order);

@@ -67,10 +67,7 @@ std::vector<Extent> made_blocks(const Arena &arena, uint32_t slot)
 	for (uint32_t block = begin; block < end; block++) {
 		if (arena.where(block) == Where::Empty)
 			continue;
-		if (!extents.empty() && extents.back().first + extents.back().nr == block)
-			extents.back().nr++;
-		else
-			extents.push_back({arena.options.number, block, 1});
+		append(extents, {arena.options.number, block, 1});
 	}
 	return extents;
 }

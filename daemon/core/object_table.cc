@@ -73,12 +73,8 @@ std::vector<Extent> Object::extents(uint32_t arena) const
 {
 	std::vector<Extent> extents;
 
-	for (const Chunk &chunk : chunks) {
-		if (!extents.empty() && extents.back().first + extents.back().nr == chunk.block)
-			extents.back().nr++;
-		else
-			extents.push_back({arena, chunk.block, 1});
-	}
+	for (const Chunk &chunk : chunks)
+		append(extents, {arena, chunk.block, 1});
 	return extents;
 }
 

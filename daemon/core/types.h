@@ -52,6 +52,16 @@ struct Extent {
 	uint32_t nr = 0;
 };
 
+/* At the end of a list of extents; makes the last one longer where these blocks follow it. */
+template <typename Extents> void append(Extents &extents, const Extent &more)
+{
+	if (!extents.empty() && extents.back().arena == more.arena &&
+	    extents.back().first + extents.back().nr == more.first)
+		extents.back().nr += more.nr;
+	else
+		extents.push_back(more);
+}
+
 enum class Action : uint8_t {
 	Demote,   /* hot -> warm */
 	Spill,    /* hot or warm -> cold */

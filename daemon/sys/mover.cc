@@ -2,6 +2,7 @@
 #include "sys/mover.h"
 
 #include "base/log.h"
+#include "sys/arena_pages.h"
 #include "sys/cpuset.h"
 
 #include <algorithm>
@@ -228,32 +229,6 @@ void Mover::move_claimed(Batch &batch, bool up, uint64_t since_ns)
 		batch.arena.clear_busy(block);
 }
 
-namespace {
-
-/*
- * In our page table, or move_pages answers ENOENT. A hole that the client punched
- * is an error here, not a new page, and ends the call: block by block then, and
- * its pages just count as failed.
- */
-void map_blocks(const Arena &arena, const std::vector<uint32_t> &blocks)
-{
-	const size_t bytes = arena.geometry.block_bytes;
-	auto map = [&](uint32_t first, size_t nr) {
-		return madvise(arena.base() + arena.offset(first), nr * bytes,
-			       MADV_POPULATE_READ) == 0;
-	};
-
-	for (size_t i = 0, next; i < blocks.size(); i = next) {
-		for (next = i + 1; next < blocks.size() && blocks[next] == blocks[next - 1] + 1;)
-			next++;
-		if (!map(blocks[i], next - i))
-			for (; i < next; i++)
-				map(blocks[i], 1);
-	}
-}
-
-} // namespace
-
 /*
  * Leaves in the batch's status where each page is then, and returns the errno. Past a page that is
  * there already, or is none, the kernel goes on only if all before it moved: one that is pinned
@@ -301,11 +276,7 @@ void Mover::move_batch(Batch &batch, int node, bool up)
 {
 	const size_t page = page_bytes(), per_block = batch.arena.geometry.block_bytes / page;
 
-	map_blocks(batch.arena, batch.blocks);
-	for (uint32_t block : batch.blocks)
-		for (size_t i = 0; i < per_block; i++)
-			batch.pages.push_back(batch.arena.base() + batch.arena.offset(block) +
-					      i * page);
+	batch.pages = map_pages(batch.arena, batch.blocks);
 	const int move_errno = move_pages_to(batch, node);
 	size_t nr_failed = 0;
 	for (size_t i = 0; i < batch.blocks.size(); i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sys/placement.h"
 
+#include "sys/arena_pages.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <numa.h>
 #include <numaif.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace cxlkv {
 
@@ -35,14 +35,6 @@ bool bind_range(std::byte *at, size_t bytes, const std::vector<int> &nodes)
 		bound = try_mode(kWeightedInterleave) || try_mode(MPOL_INTERLEAVE);
 	numa_bitmask_free(mask);
 	return bound;
-}
-
-void add_block(std::vector<Extent> &extents, uint32_t arena, uint32_t block)
-{
-	if (!extents.empty() && extents.back().first + extents.back().nr == block)
-		extents.back().nr++;
-	else
-		extents.push_back({arena, block, 1});
 }
 
 } // namespace
@@ -80,7 +72,7 @@ Placement::Seen Placement::look(Arena &arena, const Extent &extent) const
 
 	for (uint32_t block = extent.first; block < extent.first + extent.nr; block++) {
 		if (!arena.try_busy(block))
-			add_block(seen.busy, extent.arena, block);
+			append(seen.busy, {extent.arena, block, 1});
 		else if (const Where where = arena.where(block);
 			 where == Where::Hot || where == Where::Warm)
 			blocks.push_back(block);
@@ -95,22 +87,13 @@ Placement::Seen Placement::look(Arena &arena, const Extent &extent) const
 
 void Placement::look_at(Arena &arena, const std::vector<uint32_t> &blocks, Seen &seen) const
 {
-	const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-	const size_t pages_per_block = arena.geometry.block_bytes / page;
-	std::vector<void *> pages;
-
-	for (uint32_t block : blocks) {
-		std::byte *at = arena.base() + arena.offset(block);
-		/* Into our page table, or move_pages answers ENOENT; fails where there is a hole.
-		 */
-		madvise(at, arena.geometry.block_bytes, MADV_POPULATE_READ);
-		for (size_t i = 0; i < pages_per_block; i++)
-			pages.push_back(at + i * page);
-	}
+	std::vector<void *> pages = map_pages(arena, blocks);
 	std::vector<int> nodes(pages.size(), -ENOENT);
+
 	if (pages.empty() ||
 	    move_pages(0, pages.size(), pages.data(), nullptr, nodes.data(), 0) < 0)
 		return;
+	const size_t pages_per_block = pages.size() / blocks.size();
 	for (size_t i = 0; i < blocks.size(); i++) {
 		const auto begin = nodes.begin() + static_cast<ptrdiff_t>(i * pages_per_block);
 		const auto end = begin + static_cast<ptrdiff_t>(pages_per_block);
@@ -122,7 +105,7 @@ void Placement::look_at(Arena &arena, const std::vector<uint32_t> &blocks, Seen 
 		if (!there || where == arena.where(blocks[i]))
 			continue;
 		arena.set_where(blocks[i], where);
-		add_block(seen.elsewhere, arena.options.number, blocks[i]);
+		append(seen.elsewhere, {arena.options.number, blocks[i], 1});
 	}
 }
 
