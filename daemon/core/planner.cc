@@ -256,10 +256,9 @@ bool Planner::eligible(ArenaState &arena, uint32_t block, const Pass &pass) cons
 		return true;
 	if (!pass.waking() && (arena.being_written(block) || at_floor(arena, block, pass)))
 		return false;
-	if (pass.hard())
+	if (pass.reach != Reach::Watermark)
 		return true;
-	return (pass.reach == Reach::Needed || arena.promise(block) < options_.demote_score) &&
-	       arena.phase(slot) != Phase::Prefill;
+	return arena.promise(block) < options_.demote_score && arena.phase(slot) != Phase::Prefill;
 }
 
 bool Planner::at_floor(const ArenaState &arena, uint32_t block, const Pass &pass) const

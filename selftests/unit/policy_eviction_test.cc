@@ -235,6 +235,26 @@ TEST_F(PolicyTest, WhereRoomIsNeededAScoreSparesNobody)
 		EXPECT_LT(b % 16, 8u) << "five steps without a use";
 }
 
+/* A prompt that was read once, of a session that writes another one, beside a session that decodes.
+ */
+TEST_F(PolicyTest, WhereRoomIsNeededAPrefillSparesNobody)
+{
+	start();
+	make_slot(1);
+	make_slot(0);
+	hint(CXL_KV_HINT_PHASE, 1, CXL_KV_PHASE_PREFILL);
+	for (uint32_t step = 1; step <= 40; step++) {
+		now_ms += 100;
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+		touch(0, 0, 16);
+		EXPECT_TRUE(plan(hot_of(128, 128, 128, 128)).empty()) << step;
+	}
+	const auto needed = blocks(plan(hot_of(128, 112, 112, 112)), Action::Spill);
+	EXPECT_EQ(needed.size(), 16u);
+	for (uint32_t b : needed)
+		EXPECT_GE(b, 64u) << "of slot 0";
+}
+
 TEST_F(PolicyTest, BlocksBehindTheWindowAreDroppedNotSpilled)
 {
 	Geometry g = small_geometry();
