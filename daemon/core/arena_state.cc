@@ -143,7 +143,9 @@ void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
 		nr_alike++;
 		nr_accesses[as_index(table.where(b))]++;
 		if (adaptive_ && table.where(b) == Where::Warm && to_promote.size() < max_wishes)
-			to_promote.push_back({b, now - before.accessed});
+			to_promote.push_back({b, BlockTable::kind_of(before.word)
+							 ? now - before.accessed
+							 : never_used});
 		table.set_accessed(b, now);
 		table.set_kind(b, ReuseLearner::kind_of(table.ema[b]));
 		if (has_cold && now - before.accessed > 1)

@@ -94,8 +94,9 @@ struct SessionCounters {
 /* Used in warm. */
 struct Promotable {
 	uint32_t block;
-	uint32_t gap; /* steps between its last two uses */
+	uint32_t gap; /* steps between its last two uses, or never_used before */
 };
+constexpr uint32_t never_used = UINT32_MAX;
 
 class ArenaState {
 public:

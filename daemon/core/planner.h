@@ -47,7 +47,8 @@ private:
 		uint32_t block;
 		uint8_t pinned; /* priority of the pin, where pins are compared */
 		double priority;
-		uint32_t gap = 0; /* as Promotable has it */
+		uint32_t gap = 0;   /* as Promotable has it */
+		bool again = false; /* it was used more than once */
 	};
 	/* What a tenant may still send down, and what could not go for want of cold quota. */
 	struct TenantLeft {
@@ -90,6 +91,7 @@ private:
 	void drain_cold();
 	void make_hot_room();
 	void find_promotable();
+	void leave_once_used();
 	void exchange();
 	[[nodiscard]] bool is_told(const ArenaState &arena, uint32_t block) const;
 	[[nodiscard]] bool makes_way(const Victim &go, const Victim &come) const;

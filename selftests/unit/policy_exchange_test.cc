@@ -44,11 +44,14 @@ TEST_F(PolicyExchangeTest, UsedOnceIsWorthFreeRoomAndNobodysPlace)
 	EXPECT_EQ(blocks(plan_full(), Action::Demote).size(), 8u);
 }
 
-TEST_F(PolicyExchangeTest, UsedOnceComesWhereThereIsRoom)
+/* Of more, which two should it be? */
+TEST_F(PolicyExchangeTest, UsedOnceComesWhereThereIsRoomForAllThatWas)
 {
 	sample(warm_blocks);
+	EXPECT_TRUE(plan_full(50).empty());
+	sample(3ull << 60);
 	auto orders = plan_full(50);
-	EXPECT_EQ(blocks(orders, Action::Promote).size(), 2u);
+	EXPECT_EQ(blocks(orders, Action::Promote), (std::set<uint32_t>{60, 61}));
 	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
 }
 
@@ -195,6 +198,19 @@ TEST_F(PolicyExchangeTest, APrefillTakesNobodysPlace)
 		EXPECT_TRUE(decodes || down.empty()) << step;
 	}
 	EXPECT_GE(down.size(), 14u);
+}
+
+/* An engine that goes through everything once, beside what it uses in each step. */
+TEST_F(PolicyExchangeTest, WhatTheEngineUsesForTheFirstTimeTakesNobodysPlace)
+{
+	for (uint32_t step = 1; step <= 200; step++) {
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+		score(0, 0, 0, 8, 0.02);
+		if (step > 184)
+			score(0, 3, step - 185, 1, 0.1);
+		now_ms += 20;
+		EXPECT_TRUE(plan_full().empty()) << step;
+	}
 }
 
 /* In a long context an even share of the attention is small. */
