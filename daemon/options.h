@@ -66,7 +66,7 @@ struct Options {
 		std::string way =
 			"accessed"; /* of the module: accessed bits, or unmap and refault */
 		uint32_t interval_ms = 1000;
-		uint32_t min_interval_ms = 0; /* where accesses change; 0 = interval_ms */
+		uint32_t min_interval_ms = 0; /* where accesses change; 0 = interval_ms / 2 */
 		uint32_t cpu_permil = 20;     /* of one CPU, each arena */
 		bool flush_tlb = false; /* needed under emulators, and to tell writes from reads */
 	} sampling;

@@ -48,6 +48,7 @@ PolicyThread::Samples &PolicyThread::samples_of(const Arena &arena, uint64_t now
 				      Samples{SampleInterval(arena.geometry.nr_blocks(),
 							     options_.sampling.interval_ms,
 							     options_.min_sample_interval_ms),
+					      PassWatch(now),
 					      now,
 					      {}})
 			     .first;
@@ -64,23 +65,36 @@ void PolicyThread::drain_samples(uint64_t now)
 			return;
 		const TouchedBlocks blocks(record, entry->arena->geometry);
 		Samples &samples = samples_of(*entry->arena, now);
+		if (record.source == CXL_KV_BPF_MODULE &&
+		    samples.passes.report(record.first_page, record.touched, now))
+			end_pass(*entry, now);
 		samples.interval.touched(blocks.first, blocks.touched);
-		/* One pass of the module reaches us over many ticks; to the policy it is one
-		 * interval. */
+		/* A pass reaches us over many ticks; to the policy it is of one time. */
 		policy_.sample(record.arena, blocks.first, blocks.touched, blocks.written,
 			       samples.begun_ms);
 	});
 	for (const auto &entry : arenas_.all())
-		end_interval(*entry, now);
+		if (is_pass_over(*entry, now))
+			end_pass(*entry, now);
 }
 
-void PolicyThread::end_interval(const ArenaEntry &entry, uint64_t now)
+/* Without a report that says so. */
+bool PolicyThread::is_pass_over(const ArenaEntry &entry, uint64_t now)
+{
+	Samples &samples = samples_of(*entry.arena, now);
+	const uint32_t interval_ms = samples.interval.interval_ms();
+
+	if (sampler_.source() == "pmu")
+		return now - samples.begun_ms >= interval_ms;
+	return entry.module_id && samples.passes.is_late(now, interval_ms) &&
+	       samples.passes.answer(module_->sampling_cost(entry.module_id).passes, now);
+}
+
+void PolicyThread::end_pass(const ArenaEntry &entry, uint64_t now)
 {
 	Samples &samples = samples_of(*entry.arena, now);
 	const uint32_t before_ms = samples.interval.interval_ms();
 
-	if (now - samples.begun_ms < before_ms)
-		return;
 	samples.begun_ms = now;
 	policy_.interval(entry.arena->options.number, now);
 	if (!entry.module_id || options_.min_sample_interval_ms >= options_.sampling.interval_ms)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "arena_table.h"
+#include "core/pass_watch.h"
 #include "core/policy.h"
 #include "core/sample_interval.h"
 #include "latency_thread.h"
@@ -119,7 +120,8 @@ private:
 
 	struct Samples {
 		SampleInterval interval;
-		uint64_t begun_ms; /* when this interval began */
+		PassWatch passes;
+		uint64_t begun_ms; /* when this pass, or the interval of the PMU's, began */
 		KmodDevice::SamplingCost cost;
 	};
 
@@ -133,7 +135,8 @@ private:
 	/* policy_samples.cc */
 	void drain_samples(uint64_t now_ms);
 	Samples &samples_of(const Arena &arena, uint64_t now_ms);
-	void end_interval(const ArenaEntry &entry, uint64_t now_ms);
+	bool is_pass_over(const ArenaEntry &entry, uint64_t now_ms);
+	void end_pass(const ArenaEntry &entry, uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
 	void place_sessions();

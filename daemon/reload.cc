@@ -29,7 +29,8 @@ PolicyThreadOptions policy_thread_options(const Options &options, const Tiers &t
 	out.sampling = sampling_of(options);
 	out.min_sample_interval_ms = options.sampling.min_interval_ms
 					     ? options.sampling.min_interval_ms
-					     : options.sampling.interval_ms;
+					     : std::max<uint32_t>(options.sampling.interval_ms / 2,
+								  CXL_KV_SAMPLE_MIN_INTERVAL_MS);
 	out.lease_limit_ms = options.lease_limit_ms;
 	const Tenants tenants = tenants_of(options);
 	for (const Tenant &tenant : tenants.table())

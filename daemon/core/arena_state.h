@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "core/arena_clock.h"
 #include "core/block_table.h"
 #include "core/extents.h"
 #include "core/phase.h"
@@ -18,49 +19,6 @@
 #include <vector>
 
 namespace cxlkv {
-
-/*
- * The clock of the policy, in decode steps. Sessions that decode side by side
- * share a step: it ends when one of them reports its second position, so the
- * clock counts the steps of the fastest session, and one that stalls ages.
- */
-class StepClock {
-public:
-	[[nodiscard]] uint32_t now() const { return now_; }
-
-	/* A session reports a step; seen is its own copy of the clock. */
-	void step(uint32_t &seen)
-	{
-		if (seen == now_)
-			now_++;
-		seen = now_;
-		told_ = true;
-	}
-
-	/* A sampling interval begins; it is a step where nobody reports any. */
-	void interval(uint64_t now_ms)
-	{
-		if (now_ms == interval_ms_)
-			return;
-		if (now_ == at_interval_)
-			now_++;
-		at_interval_ = now_;
-		interval_ms_ = now_ms;
-	}
-	/* One begins, whether anything is touched in it or not: of an engine that never reports
-	 * steps, also what stopped ages. */
-	void silent_interval(uint64_t now_ms)
-	{
-		if (!told_)
-			interval(now_ms);
-	}
-
-private:
-	uint32_t now_ = 1;
-	uint32_t at_interval_ = 0;
-	uint64_t interval_ms_ = 0;
-	bool told_ = false; /* somebody reported a step */
-};
 
 constexpr size_t nr_wheres = 5;
 
@@ -103,14 +61,14 @@ public:
 	std::array<uint64_t, 5> nr_accesses{}; /* by Where */
 
 	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
-		   StepClock &clock, SessionCounters &counters);
+		   StepClock &steps, SessionCounters &counters);
 
 	void set_options(const PolicyOptions &options);
 
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
 	void prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
-	void interval(uint64_t now_ms) { clock_.silent_interval(now_ms); }
+	void interval(uint64_t now_ms) { clock_.pass(now_ms); }
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
 	/* Sessions that nothing is heard of sink by a stage. */
 	void age_sessions(uint64_t now_ms);
@@ -249,7 +207,7 @@ private:
 	PolicyOptions options_;
 	bool adaptive_;
 	Ema ema_;
-	StepClock &clock_;
+	ArenaClock clock_;
 	SessionCounters &counters_;
 	ChunkPool chunks_; /* of both queues */
 	VictimQueue hot_queue_{chunks_}, warm_queue_{chunks_};

@@ -135,12 +135,12 @@ public:
 				      uint64_t now_ms) const;
 	[[nodiscard]] SessionStats session_stats() const;
 
-	/* Sampled accesses: bit i of the masks is block first + i. One call a sampling interval and
-	 * range. */
+	/* Sampled accesses: bit i of the masks is block first + i. now_ms: when their pass began.
+	 */
 	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,
 		    uint64_t now_ms);
 
-	/* A sampling interval begins, and lasts until the next call; the time of its samples. */
+	/* A pass of the sampler begins, whether it finds anything or not. */
 	void interval(uint32_t arena, uint64_t now_ms);
 
 	/* Blocks are now there; also after a failed order (then with where they still are). */

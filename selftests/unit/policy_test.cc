@@ -131,6 +131,47 @@ TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 	EXPECT_EQ(policy->score(1, 0), before);
 }
 
+/* Two arenas whose passes are at different times, and an engine that reports positions. */
+TEST_F(PolicyTest, OfWhoIsOnlySampledOnePassIsOneStepWhateverOthersDo)
+{
+	start();
+	policy->add_arena(2, geometry);
+	make_slot(0);
+	auto others = [&] {
+		now_ms += 100;
+		policy->interval(2, now_ms);
+		policy->sample(2, 0, 0xff, 0, now_ms);
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+	};
+	for (int i = 0; i < 3; i++) {
+		now_ms += 1000;
+		policy->interval(1, now_ms);
+		policy->sample(1, 0, 0xff, 0, now_ms);
+		const double score = policy->score(1, 3);
+		for (int n = 0; n < 5; n++)
+			others();
+		EXPECT_EQ(policy->score(1, 3), score);
+	}
+	EXPECT_NEAR(policy->score(1, 3), 1 - std::pow(0.8, 3), 1e-6);
+}
+
+/* When it reports attention too, its steps go on from there. */
+TEST_F(PolicyTest, WhoWasSampledFirstAndReportsItsStepsThenGrowsNoYounger)
+{
+	start();
+	make_slot(0);
+	for (int i = 0; i < 20; i++)
+		policy->sample(1, 0, 0xff, 0, now_ms += 1000);
+	policy->interval(1, now_ms += 1000);
+	const double before = policy->score(1, 3);
+	hint(CXL_KV_HINT_POSITION, 0, 1);
+	score(0, 1, 0, 4, 0.5);
+	EXPECT_EQ(policy->score(1, 3), before);
+	for (uint32_t position = 2; position <= 4; position++)
+		hint(CXL_KV_HINT_POSITION, 0, position);
+	EXPECT_NEAR(policy->score(1, 3), before * 0.8 * 0.8, 1e-6) << "the first one only begins";
+}
+
 TEST_F(PolicyTest, PhaseFromSamplesAndFromTheEngine)
 {
 	start();

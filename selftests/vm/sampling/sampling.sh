@@ -57,6 +57,11 @@ hot_set=$?
 sed 's/^/# /' "$disk/hot_set.log"
 check "a hot set is found without hints" test $hot_set = 0
 
+build/vmtest/sampling/silent_client_test >"$disk/silent.log" 2>&1
+silent=$?
+sed 's/^/# /' "$disk/silent.log"
+check "each CPU is seen, the interval follows what changes, and scores of who is stopped decay" test $silent = 0
+
 build/vmtest/sampling/pmu_test >"$disk/pmu.log" 2>&1
 pmu=$?
 sed 's/^/# /' "$disk/pmu.log"

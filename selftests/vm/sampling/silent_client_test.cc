@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A client that gives no hints, as the daemon that sampling.sh started sees it: what
+ * each of its CPUs touches is found; the interval gets short while that changes and
+ * long again when it does not; when it is stopped, its scores halve every 3.1 passes.
+ */
+#include "cxl_kv.h"
+#include "lib/control_peer.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+
+using namespace cxlkv;
+using nlohmann::json;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr uint32_t kHeads = 2;     /* and CPUs, one each */
+constexpr uint32_t kBlocks = 2048; /* of a head, of a page each: a pass is short */
+constexpr uint32_t kTouched = 64;  /* at a time, of each head */
+
+/* Touches blocks of a head, from its own CPU, again and again, and others every 100 ms while
+ * *moving. */
+[[noreturn]] void touch(cxl_kv_arena *arena, uint32_t head, const volatile bool *moving)
+{
+	cpu_set_t cpu;
+	CPU_ZERO(&cpu);
+	CPU_SET(head, &cpu);
+	if (sched_setaffinity(0, sizeof(cpu), &cpu))
+		_exit(1);
+	volatile char sink = 0;
+	for (uint32_t turn = 0;; turn += *moving) {
+		for (uint32_t i = 0; i < kTouched; i++)
+			sink = sink +
+			       *static_cast<char *>(cxl_kv_block(
+				       arena, 0, head, (turn / 100 * kTouched + i) % kBlocks));
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+}
+
+[[noreturn]] void run_client(const volatile bool *moving)
+{
+	cxl_kv_options options{};
+	options.size = sizeof(options);
+	cxl_kv *kv = nullptr;
+	cxl_kv_arena *arena = nullptr;
+	cxl_kv_geometry geometry{};
+	geometry.nr_slots = 1;
+	geometry.nr_layers = 1;
+	geometry.nr_kv_heads = kHeads;
+	geometry.head_dim = 32;
+	geometry.elem_bytes = 2;
+	geometry.tokens_per_block = 32;
+	geometry.tokens_per_slot = kBlocks * 32;
+	geometry.block_bytes = 4096;
+	if (cxl_kv_open(&options, &kv) || cxl_kv_arena_create(kv, &geometry, nullptr, &arena) ||
+	    cxl_kv_session_open(arena, 0, nullptr))
+		_exit(1);
+	for (uint32_t head = 0; head < kHeads; head++) {
+		const cxl_kv_range all{0, head, 0, kBlocks};
+		if (cxl_kv_make(arena, &all, 1, 60000))
+			_exit(1);
+	}
+	std::thread other([=] { touch(arena, 1, moving); });
+	touch(arena, 0, moving);
+}
+
+class SilentClientTest : public testing::Test {
+protected:
+	void SetUp() override
+	{
+		const char *path = getenv("CXL_KV_SOCKET");
+		socket_ = path ? path : "/run/cxl-kv/control.sock";
+		void *shared = mmap(nullptr, sizeof(bool), PROT_READ | PROT_WRITE,
+				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		ASSERT_NE(shared, MAP_FAILED);
+		moving_ = static_cast<volatile bool *>(shared);
+		*moving_ = false;
+		client_ = fork();
+		if (!client_)
+			run_client(moving_);
+	}
+	void TearDown() override
+	{
+		kill(client_, SIGKILL);
+		waitpid(client_, nullptr, 0);
+		set("sampling.min_interval_ms", "0");
+	}
+	json ask(const json &request) { return test::ControlPeer(socket_).ask(request.dump()); }
+	void set(const char *key, const char *value)
+	{
+		json answer = ask({{"op", "tune"}, {"set", {{key, value}}}});
+		EXPECT_FALSE(answer.contains("error")) << answer.dump();
+	}
+	/* Of the client's arena, 0 while there is none. */
+	uint32_t arena()
+	{
+		for (const json &arena : ask({{"op", "list"}})["arenas"])
+			if (arena["pid"] == client_)
+				return arena["arena"];
+		return 0;
+	}
+	uint32_t interval_ms()
+	{
+		const uint32_t number = arena();
+		for (const json &one : ask({{"op", "status"}})["sampling"]["intervals"])
+			if (number && one["arena"] == number)
+				return one["ms"];
+		return 0;
+	}
+	/* Of a head: at most kTouched. */
+	double score(uint32_t head)
+	{
+		return ask({{"op", "heads"}, {"arena", arena()}})["heads"][head]["ema_sum"];
+	}
+	static bool eventually(const std::function<bool()> &condition)
+	{
+		const char *slow = getenv("VM_SLOW");
+		const auto limit = std::chrono::seconds(120) * (slow ? atoi(slow) : 1);
+		for (auto end = Clock::now() + limit; Clock::now() < end;) {
+			if (condition())
+				return true;
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		}
+		return false;
+	}
+
+	std::string socket_;
+	volatile bool *moving_ = nullptr;
+	pid_t client_ = -1;
+};
+
+TEST_F(SilentClientTest, WhatEachCpuTouchesIsFound)
+{
+	ASSERT_TRUE(eventually([&] { return arena() != 0; }));
+	for (uint32_t head = 0; head < kHeads; head++)
+		EXPECT_TRUE(eventually([&] { return score(head) > kTouched / 2; }))
+			<< score(head) << " of CPU " << head;
+}
+
+TEST_F(SilentClientTest, TheIntervalFollowsTheChangeAndComesBack)
+{
+	const char *text = getenv("CXL_KV_SAMPLING__INTERVAL_MS");
+	const auto longest = static_cast<uint32_t>(text ? atoi(text) : 1000);
+	set("sampling.min_interval_ms", std::to_string(longest / 4).c_str());
+	ASSERT_TRUE(eventually([&] { return interval_ms() == longest; }));
+	*moving_ = true;
+	EXPECT_TRUE(eventually([&] { return interval_ms() == longest / 4; }))
+		<< ask({{"op", "status"}})["sampling"].dump();
+	*moving_ = false;
+	EXPECT_TRUE(eventually([&] { return interval_ms() == longest; }))
+		<< ask({{"op", "status"}})["sampling"].dump();
+}
+
+TEST_F(SilentClientTest, ScoresOfAStoppedClientDecayByTheFormula)
+{
+	ASSERT_TRUE(eventually([&] { return arena() && score(0) > kTouched / 2; }));
+	kill(client_, SIGSTOP);
+	ASSERT_EQ(waitpid(client_, nullptr, WUNTRACED), client_);
+	/* What was on its way has come: from one look to the next it is a step of decay. */
+	double before = score(0);
+	int nr_steps = 0;
+	EXPECT_TRUE(eventually([&] {
+		const double now = score(0);
+		if (now == before)
+			return false;
+		const double steps = std::log(now / before) / std::log(0.8);
+		if (steps < 0.5) /* still one that was touched */
+			nr_steps = 0;
+		else
+			EXPECT_NEAR(steps, std::round(steps), 0.02) << before << " -> " << now;
+		nr_steps += steps >= 0.5;
+		before = now;
+		return nr_steps == 6;
+	}));
+}
+
+} // namespace
