@@ -41,8 +41,8 @@ client=
 check "the engine ends well" test $ended = 0
 
 # The engine sends no PHASE. A block holds 64 tokens, so the ratio of ten pages read to one written
-# is out of reach below 640 tokens of context.
-build/bin/kv-engine run --memory arena --conversations 1 --rounds 1 --context 1536 --reply 256 \
+# is out of reach below 640 tokens of context. The reply is longer than it takes to tell, at six seconds an interval.
+build/bin/kv-engine run --memory arena --conversations 1 --rounds 1 --context 2048 --reply 1000 \
 	--output "$disk/out" >"$disk/engine.log" 2>&1 &
 client=$!
 check "prefill is told by samples alone" within 90 field '.phases.prefill == 1'
