@@ -7,6 +7,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 #include "sys/host.h"
 #include "sys/tier_bench.h"
@@ -225,7 +226,7 @@ int cmd_bench(int argc, char **argv)
 		status = std::move(*got);
 	json figures = Bench(options).run(choose_nodes(status), choose_folder(options, status));
 	if (options.as_json)
-		fmt::print("{}\n", figures.dump(2));
+		fmt::print("{}\n", json_text(figures, 2));
 	else
 		print_table(figures);
 	for (const json &failure : figures["failed"])
@@ -233,7 +234,7 @@ int cmd_bench(int argc, char **argv)
 			   text_at(failure, "/why"));
 	if (!options.output.empty()) {
 		std::ofstream file(options.output);
-		file << figures.dump(2) << "\n";
+		file << json_text(figures, 2) << "\n";
 		if (!file.flush()) {
 			fmt::print(stderr, "cxl-kv bench: {}: cannot be written\n", options.output);
 			return kExitFailure;

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/control_client.h"
 #include "cli/doctor.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <algorithm>
@@ -132,7 +133,7 @@ int cmd_doctor(int argc, char **argv)
 	}
 	Findings findings = examine(spill_path, rates);
 	if (as_json)
-		fmt::print("{}\n", to_json(findings).dump(2));
+		fmt::print("{}\n", json_text(to_json(findings), 2));
 	else
 		std::ranges::for_each(findings, print);
 	return std::ranges::any_of(findings,

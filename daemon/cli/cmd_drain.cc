@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <chrono>
@@ -51,7 +52,7 @@ int wait_empty(const std::string &tier, double patience_s, bool as_json)
 			continue;
 		}
 		if (as_json)
-			fmt::print("{}\n", json{{"tier", tier}, {"left_bytes", *left}}.dump());
+			fmt::print("{}\n", json_text({{"tier", tier}, {"left_bytes", *left}}));
 		else if (!*left)
 			fmt::print("the {} tier is empty and stays so until `cxl-kv drain --undo "
 				   "{}`\n",

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <fmt/format.h>
@@ -69,7 +70,7 @@ int cmd_list(int argc, char **argv)
 	answer.erase("id");
 	answer.erase("ok");
 	if (as_json) {
-		fmt::print("{}\n", answer.dump(2));
+		fmt::print("{}\n", json_text(answer, 2));
 		return kExitOk;
 	}
 	if (!answer["arenas"].is_array() || answer["arenas"].empty()) {

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <cstdlib>
@@ -64,7 +65,7 @@ int cmd_pin(int argc, char **argv)
 	if (int exit = ask_daemon(request, answer))
 		return exit;
 	if (as_json)
-		fmt::print("{}\n", json{{"blocks", number_at(answer, "/blocks")}}.dump());
+		fmt::print("{}\n", json_text({{"blocks", number_at(answer, "/blocks")}}));
 	else
 		fmt::print("{} blocks have priority {}\n", number_at(answer, "/blocks"), priority);
 	return kExitOk;

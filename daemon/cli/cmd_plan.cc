@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/plan_rows.h"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ Result<std::optional<uint32_t>> field(const json &config, const char *name)
 	if (!config[name].is_number_unsigned() || config[name] < 1 || config[name] > (1 << 20))
 		return error(EINVAL,
 			     fmt::format("{} is {}, it has to be a whole number from 1 to 1048576",
-					 name, config[name].dump()));
+					 name, json_text(config[name])));
 	return std::optional<uint32_t>(config[name].get<uint32_t>());
 }
 
@@ -40,7 +41,7 @@ Result<double> element_bytes(const json &config)
 			if (config[key] == name)
 				return bytes;
 		return error(EINVAL, fmt::format("{} {} is not known; use --elem-bytes", key,
-						 config[key].dump()));
+						 json_text(config[key])));
 	}
 	return 2.0;
 }
@@ -156,7 +157,7 @@ int cmd_plan(int argc, char **argv)
 		in.shape.elem_bytes = elem_bytes;
 	std::vector<PlanRow> rows = plan_rows(in);
 	if (as_json)
-		fmt::print("{}\n", plan_json(rows).dump(2));
+		fmt::print("{}\n", json_text(plan_json(rows), 2));
 	else
 		fmt::print("{}", plan_text(rows));
 	return kExitOk;

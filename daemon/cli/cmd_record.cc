@@ -4,6 +4,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "sim/att_writer.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ public:
 		for (const char *name :
 		     {"timestamp", "input_length", "output_length", "block_tokens", "hash_ids"})
 			line[name] = event.value(name, json());
-		const std::string text = line.dump() + "\n";
+		const std::string text = json_text(line) + "\n";
 		if (!(file_ << text << std::flush)) {
 			Error full = failed(path_);
 			file_.close();

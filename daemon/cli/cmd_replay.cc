@@ -8,6 +8,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 #include "sim/block_trace.h"
 #include "sim/trace_file.h"
@@ -273,18 +274,17 @@ void show(const Counts &counts, uint64_t block_bytes, bool as_json)
 {
 	if (as_json)
 		return fmt::print("{}\n",
-				  nlohmann::json{{"requests", counts.requests},
-						 {"no_room", counts.no_room},
-						 {"blocks",
-						  {{"bytes", block_bytes},
-						   {"made", counts.made},
-						   {"hits", counts.hits},
-						   {"restored", counts.restored},
-						   {"lost", counts.lost},
-						   {"wrong", counts.wrong}}},
-						 {"wait_p50_ns", counts.wait_ns.permille(500)},
-						 {"wait_p99_ns", counts.wait_ns.permille(990)}}
-					  .dump());
+				  json_text({{"requests", counts.requests},
+					     {"no_room", counts.no_room},
+					     {"blocks",
+					      {{"bytes", block_bytes},
+					       {"made", counts.made},
+					       {"hits", counts.hits},
+					       {"restored", counts.restored},
+					       {"lost", counts.lost},
+					       {"wrong", counts.wrong}}},
+					     {"wait_p50_ns", counts.wait_ns.permille(500)},
+					     {"wait_p99_ns", counts.wait_ns.permille(990)}}));
 	const uint64_t used = counts.hits + counts.restored;
 	fmt::print("{} requests; {} found no room in time\n", counts.requests, counts.no_room);
 	fmt::print("blocks of {}: {} made; used again {}: {} in memory, {} brought back\n",

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/control_client.h"
 #include "cli/heat_report.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <chrono>
@@ -132,7 +133,7 @@ int cmd_report(int argc, char **argv)
 		return complain(watched.error());
 
 	if (options.as_json)
-		fmt::print("{}\n", to_json(report).dump());
+		fmt::print("{}\n", json_text(to_json(report)));
 	else if (options.output.empty())
 		fmt::print("{}", heat_text(report));
 	if (options.output.empty())

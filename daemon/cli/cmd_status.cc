@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/status_view.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ int cmd_status(int argc, char **argv)
 	answer.erase("id");
 	answer.erase("ok");
 	if (as_json)
-		fmt::print("{}\n", answer.dump(2));
+		fmt::print("{}\n", json_text(answer, 2));
 	else
 		fmt::print("{}", status_text(answer));
 	return kExitOk;

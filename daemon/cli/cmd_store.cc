@@ -2,6 +2,7 @@
 /* cxl-kv store: looks at a spill file that no daemon has open. Never writes. */
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 #include "sys/cold_format.h"
 #include "sys/spill_store_inspect.h"
@@ -66,7 +67,7 @@ int stat(const StoreImage &image, bool as_json)
 {
 	json out = describe(image);
 	if (as_json) {
-		fmt::print("{}\n", out.dump(2));
+		fmt::print("{}\n", json_text(out, 2));
 		return kExitOk;
 	}
 	auto count = [&](const char *name) { return out[name].get<uint64_t>(); };
@@ -98,18 +99,17 @@ int dump(const StoreImage &image, bool as_json)
 				live += segment.blocks[e.first_slot + i].live;
 			if (as_json)
 				fmt::print("{}\n",
-					   json({{"segment", number},
-						 {"offset", e.offset},
-						 {"arena", label(e.arena)},
-						 {"first", e.first},
-						 {"blocks", e.nr},
-						 {"live", live},
-						 {"block_bytes", e.block_bytes},
-						 {"format",
-						  name_of(static_cast<ColdFormat>(e.format))},
-						 {"generation", e.generation},
-						 {"version", e.version}})
-						   .dump());
+					   json_text({{"segment", number},
+						      {"offset", e.offset},
+						      {"arena", label(e.arena)},
+						      {"first", e.first},
+						      {"blocks", e.nr},
+						      {"live", live},
+						      {"block_bytes", e.block_bytes},
+						      {"format",
+						       name_of(static_cast<ColdFormat>(e.format))},
+						      {"generation", e.generation},
+						      {"version", e.version}}));
 			else
 				fmt::print(
 					"segment {} +{}: arena {} blocks {}+{} of {} {}, {} live, "
@@ -138,10 +138,10 @@ int fsck(const StoreImage &image, bool as_json)
 	bool clean = bad.empty() && image.damaged_copies.empty();
 
 	if (as_json) {
-		fmt::print("{}\n", json({{"blocks", nr},
-					 {"bad", bad},
-					 {"damaged_copies", image.damaged_copies}})
-					   .dump(2));
+		fmt::print("{}\n", json_text({{"blocks", nr},
+					      {"bad", bad},
+					      {"damaged_copies", image.damaged_copies}},
+					     2));
 		return clean ? kExitOk : kExitFailure;
 	}
 	for (const std::string &copy : image.damaged_copies)

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
+#include "cli/json_text.h"
 #include "cli/units.h"
 
 #include <fmt/format.h>
@@ -36,8 +37,9 @@ int cmd_tune(int argc, char **argv)
 	if (int exit = ask_daemon(request, answer))
 		return exit;
 	if (as_json) {
-		fmt::print("{}\n",
-			   json{{"keys", answer["keys"]}, {"changed", answer["changed"]}}.dump(2));
+		fmt::print(
+			"{}\n",
+			json_text({{"keys", answer["keys"]}, {"changed", answer["changed"]}}, 2));
 		return kExitOk;
 	}
 	if (words.empty())

@@ -2,6 +2,7 @@
 #include "cli/control_client.h"
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "sys/control_socket.h"
 
 #include <chrono>
@@ -70,7 +71,7 @@ Result<ControlClient> ControlClient::connect()
 Result<> ControlClient::send(json request)
 {
 	request["id"] = next_id_++;
-	std::string line = request.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+	std::string line = json_text(request) + "\n";
 
 	/* The daemon would hang up. */
 	if (line.size() > ControlSocket::kMaxLine)

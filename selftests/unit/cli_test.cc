@@ -340,6 +340,15 @@ TEST(Status, JsonIsTheDaemonsAnswer)
 	EXPECT_EQ(json::parse(ran.out), example_status());
 }
 
+TEST(Doctor, JsonOfAPathThatIsNoUtf8)
+{
+	setenv("CXL_KV_SOCKET", "/nowhere/socket", 1);
+	Ran ran = capture(cmd_doctor, {"doctor", "-j", "--spill", "/nowhere/\xff/spill"});
+	unsetenv("CXL_KV_SOCKET");
+	EXPECT_TRUE(json::accept(ran.out)) << ran.out;
+	EXPECT_NE(ran.out.find("/nowhere/\ufffd/spill"), std::string::npos) << ran.out;
+}
+
 TEST(List, OneLineAnArena)
 {
 	json answer = json::parse(

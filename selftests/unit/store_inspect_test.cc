@@ -2,9 +2,11 @@
 /* What `cxl-kv store` shows of a store at rest, and that it changes nothing. */
 #include "sys/spill_store_inspect.h"
 
+#include "cli/commands.h"
 #include "lib/store_fixture.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 
 using namespace cxlkv;
 
@@ -94,6 +96,23 @@ TEST_F(StoreInspect, MissingFileIsNotMade)
 {
 	EXPECT_EQ(load_image(options_.path).error().code, ENOENT);
 	EXPECT_FALSE(std::filesystem::exists(options_.path));
+}
+
+TEST_F(StoreInspect, JsonOfAPathThatIsNoUtf8)
+{
+	fill();
+	std::string stat = "stat", json = "-j", path = options_.path + "\xff";
+	std::filesystem::rename(options_.path, path);
+	char *words[] = {stat.data(), json.data(), stat.data(), path.data(), nullptr};
+	testing::internal::CaptureStdout();
+	EXPECT_NO_THROW(EXPECT_EQ(cmd_store(4, words), kExitOk));
+	fflush(stdout);
+	nlohmann::json said =
+		nlohmann::json::parse(testing::internal::GetCapturedStdout(), nullptr, false);
+	ASSERT_TRUE(said.is_object());
+	EXPECT_EQ(said["path"], options_.path + "\ufffd");
+	EXPECT_EQ(said["blocks"], 39);
+	std::filesystem::remove(path);
 }
 
 TEST_F(StoreInspect, FifoIsRefusedNotWaitedFor)
