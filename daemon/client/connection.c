@@ -151,6 +151,22 @@ static struct cxl_kv *new_connection(void)
 	return kv;
 }
 
+/* With what to do about it, where the error says that. */
+static void log_failure(const struct cxl_kv *kv, int rc)
+{
+	bool absent = !kv->refused && (rc == -ENOENT || rc == -ECONNREFUSED);
+	const char *hint = "";
+
+	if (absent)
+		hint = ". Is cxl-kvd running?";
+	else if (rc == -EACCES && kv->tenant)
+		hint = ". Is the tenant in its configuration, and this user's to be?";
+	else if (rc == -EACCES)
+		hint = ". Be root or in the group cxl-kv";
+	kv_log(kv, "%s %s: %s%s", absent ? "no manager at" : "cannot use the manager at",
+	       kv->socket_path, strerror(-rc), hint);
+}
+
 static int start(struct cxl_kv *kv, const struct cxl_kv_options *options)
 {
 	int rc = apply_options(kv, options) ?: mark_owner(kv);
@@ -162,10 +178,7 @@ static int start(struct cxl_kv *kv, const struct cxl_kv_options *options)
 		return -errno;
 	rc = kv_attach(kv);
 	if (rc) {
-		kv_log(kv, "no manager at %s: %s. %s", kv->socket_path, strerror(-rc),
-		       rc != -EACCES ? "Is cxl-kvd running?"
-		       : kv->tenant  ? "Is the tenant in its configuration, and this user's to be?"
-				     : "Be root or in the group cxl-kv");
+		log_failure(kv, rc);
 		return rc;
 	}
 	return kv_helper_start(kv);

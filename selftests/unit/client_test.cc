@@ -34,6 +34,7 @@ TEST_F(ClientTest, OpenWithoutSocketSaysSo)
 {
 	EXPECT_EQ(open(), -ENOENT);
 	EXPECT_NE(messages().find(socket_.path()), std::string::npos);
+	EXPECT_NE(messages().find("Is cxl-kvd running?"), std::string::npos) << messages();
 }
 
 TEST_F(ClientTest, OpenWithoutListenerIsRefused)
@@ -42,6 +43,21 @@ TEST_F(ClientTest, OpenWithoutListenerIsRefused)
 		FakeManager manager(socket_.path(), FakeManager::agree);
 	}
 	EXPECT_EQ(open(), -ECONNREFUSED);
+	EXPECT_NE(messages().find("Is cxl-kvd running?"), std::string::npos) << messages();
+}
+
+TEST_F(ClientTest, OnlyAMissingManagerIsAskedFor)
+{
+	for (const char *refusal : {"EINVAL", "ENOENT"}) {
+		FakeManager manager(socket_.path(), [&](Request &request) {
+			return FakeManager::error(request, refusal);
+		});
+		EXPECT_LT(open(), 0);
+	}
+	EXPECT_EQ(open_with("", true), -ENOTCONN);
+	EXPECT_NE(messages().find(strerror(ENOTCONN)), std::string::npos) << messages();
+	EXPECT_EQ(messages().find("no manager"), std::string::npos) << messages();
+	EXPECT_EQ(messages().find("running?"), std::string::npos) << messages();
 }
 
 TEST_F(ClientTest, OpenChecksOptions)
