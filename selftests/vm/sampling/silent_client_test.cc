@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kHeads = 2;     /* and CPUs, one each */
 constexpr uint32_t kBlocks = 2048; /* of a head, of a page each: a pass is short */
 constexpr uint32_t kTouched = 64;  /* at a time, of each head */
+constexpr uint32_t kLongestMs = 1000, kShortestMs = 250;
 
 /* Touches blocks of a head, from its own CPU, again and again, and others every 100 ms while
  * *moving. */
@@ -78,6 +79,8 @@ protected:
 	{
 		const char *path = getenv("CXL_KV_SOCKET");
 		socket_ = path ? path : "/run/cxl-kv/control.sock";
+		set("sampling.interval_ms", kLongestMs);
+		set("sampling.min_interval_ms", kShortestMs);
 		void *shared = mmap(nullptr, sizeof(bool), PROT_READ | PROT_WRITE,
 				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		ASSERT_NE(shared, MAP_FAILED);
@@ -91,12 +94,11 @@ protected:
 	{
 		kill(client_, SIGKILL);
 		waitpid(client_, nullptr, 0);
-		set("sampling.min_interval_ms", "0");
 	}
 	json ask(const json &request) { return test::ControlPeer(socket_).ask(request.dump()); }
-	void set(const char *key, const char *value)
+	void set(const char *key, uint32_t value)
 	{
-		json answer = ask({{"op", "tune"}, {"set", {{key, value}}}});
+		json answer = ask({{"op", "tune"}, {"set", {{key, std::to_string(value)}}}});
 		EXPECT_FALSE(answer.contains("error")) << answer.dump();
 	}
 	/* Of the client's arena, 0 while there is none. */
@@ -149,15 +151,12 @@ TEST_F(SilentClientTest, WhatEachCpuTouchesIsFound)
 
 TEST_F(SilentClientTest, TheIntervalFollowsTheChangeAndComesBack)
 {
-	const char *text = getenv("CXL_KV_SAMPLING__INTERVAL_MS");
-	const auto longest = static_cast<uint32_t>(text ? atoi(text) : 1000);
-	set("sampling.min_interval_ms", std::to_string(longest / 4).c_str());
-	ASSERT_TRUE(eventually([&] { return interval_ms() == longest; }));
+	ASSERT_TRUE(eventually([&] { return interval_ms() == kLongestMs; }));
 	*moving_ = true;
-	EXPECT_TRUE(eventually([&] { return interval_ms() == longest / 4; }))
+	EXPECT_TRUE(eventually([&] { return interval_ms() == kShortestMs; }))
 		<< ask({{"op", "status"}})["sampling"].dump();
 	*moving_ = false;
-	EXPECT_TRUE(eventually([&] { return interval_ms() == longest; }))
+	EXPECT_TRUE(eventually([&] { return interval_ms() == kLongestMs; }))
 		<< ask({{"op", "status"}})["sampling"].dump();
 }
 
