@@ -82,7 +82,7 @@ uint32_t segments_in(uint64_t bytes, const disk::Superblock &super)
 		std::min<uint64_t>((bytes - super.log_offset()) / super.segment_bytes, 1u << 24));
 }
 
-Result<disk::Superblock> plan_super(uint64_t bytes, uint32_t extent_bytes, const std::string &path)
+disk::Superblock plan_super(uint64_t bytes, uint32_t extent_bytes)
 {
 	disk::Superblock super{};
 	uint64_t longest = uint64_t{extent_bytes} + 2 * disk::kPage;
@@ -100,13 +100,6 @@ Result<disk::Superblock> plan_super(uint64_t bytes, uint32_t extent_bytes, const
 	 * pages. Where a checkpoint does not fit nothing more can be written.
 	 */
 	super.checkpoint_bytes = std::max<uint64_t>(whole_pages(bytes / 192), 16 * disk::kPage);
-	if (segments_in(bytes, super) < kMinSegments)
-		return error(EINVAL,
-			     fmt::format("{}: {} bytes are too small for a store with extents of "
-					 "{}; give it "
-					 "at least {}",
-					 path, bytes, extent_bytes,
-					 super.log_offset() + kMinSegments * super.segment_bytes));
 	return super;
 }
 

@@ -16,8 +16,9 @@ namespace cxlkv {
  */
 Result<std::optional<disk::Superblock>> load_super(const StoreFile &file);
 
-/* A superblock for a store of that size and longest extent; EINVAL where it is too small. */
-Result<disk::Superblock> plan_super(uint64_t bytes, uint32_t extent_bytes, const std::string &path);
+/* A superblock for a file of that size and longest extent. Whether its segments fit is the caller's
+ * to judge. */
+disk::Superblock plan_super(uint64_t bytes, uint32_t extent_bytes);
 
 /* Writes it twice, with a new identity, so that nothing in the file counts any more, and an empty
  * checkpoint. */

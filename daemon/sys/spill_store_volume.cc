@@ -50,6 +50,28 @@ Result<> check_place(const disk::Superblock &super, const StoreFile &file, uint6
 	return ok();
 }
 
+/*
+ * Of whole_bytes, all files together as the setting says it; 0: a device is smaller than its part.
+ * extent_bytes: the longest ones that a new store was to have; 0: a store that is there.
+ */
+Error too_small(const disk::Superblock &super, const std::string &path, uint64_t bytes,
+		uint64_t whole_bytes, uint32_t extent_bytes)
+{
+	uint64_t least = super.log_offset() + kMinSegments * super.segment_bytes;
+	std::string what = extent_bytes ? fmt::format("a store with extents of {}", extent_bytes)
+					: "this store";
+	std::string otherwise = extent_bytes ? "" : " or remove it";
+
+	if (!whole_bytes || super.nr_files == 1)
+		return error(EINVAL, fmt::format("{}: {} bytes are too small for {}; give it at "
+						 "least {}{}",
+						 path, bytes, what, least, otherwise));
+	return error(EINVAL, fmt::format("{}: one of {} files, {} bytes together, which are too "
+					 "small for {}; give them at least {}{}",
+					 path, super.nr_files, whole_bytes, what,
+					 least * super.nr_files, otherwise));
+}
+
 } // namespace
 
 Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32_t number,
@@ -67,10 +89,7 @@ Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32
 	uint64_t bytes = file.usable(cap), there = file.size();
 	bool fresh = !*found;
 	if (fresh) {
-		auto planned = plan_super(bytes, options.extent_bytes, path);
-		if (!planned)
-			return planned.error();
-		super = *planned;
+		super = plan_super(bytes, options.extent_bytes);
 		super.file = number;
 		super.nr_files = nr_files;
 		super.set_id = set_id;
@@ -84,13 +103,8 @@ Result<> StoreVolume::open_file(const std::string &path, uint64_t set_id, uint32
 	}
 	uint32_t nr = segments_in(bytes, super);
 	if (nr < kMinSegments)
-		return error(
-			EINVAL,
-			fmt::format(
-				"{}: {} bytes are too small for this store; give it at least {} or "
-				"remove it",
-				path, bytes,
-				super.log_offset() + kMinSegments * super.segment_bytes));
+		return too_small(super, path, bytes, bytes == cap ? options.size_bytes : 0,
+				 fresh ? options.extent_bytes : 0);
 	if (super.segment_bytes < options.extent_bytes + 2 * disk::kPage)
 		return error(
 			EINVAL,

@@ -184,6 +184,27 @@ TEST_F(StoreLimits, WriteRateIsCapped)
 	EXPECT_EQ(driver_->check(1, 0, kBytes, 1), 0) << "reads are not";
 }
 
+TEST_F(StoreLimits, WhatIsTooSmallSaysWhatIsEnough)
+{
+	for (uint32_t nr_files : {1, 3}) {
+		options_.path += ".of" + std::to_string(nr_files);
+		options_.more_paths.clear();
+		for (uint32_t i = 1; i < nr_files; i++)
+			options_.more_paths.push_back(options_.path + "." + std::to_string(i));
+		options_.size_bytes = 1u << 20;
+		const std::string said = open_error().what, least = "at least ";
+		EXPECT_NE(said.find(" 1048576 bytes"), std::string::npos) << said;
+		const size_t at = said.find(least);
+		ASSERT_NE(at, std::string::npos) << said;
+		options_.size_bytes = std::stoull(said.substr(at + least.size()));
+		open();
+		/* What is there is judged in other words. */
+		options_.size_bytes -= nr_files * 4096;
+		EXPECT_NE(open_error().what.find(said.substr(at)), std::string::npos)
+			<< open_error().what;
+	}
+}
+
 TEST_F(StoreLimits, SeveralFilesShareTheBlocks)
 {
 	constexpr uint32_t kSmall = 4096;
