@@ -55,9 +55,11 @@ std::string_view trimmed(std::string_view text)
 		       : text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/* Text that is no TOML has keys all the same: that of a line, or of the last one before it. */
+/* Text that is no TOML has keys all the same: that of a line, or of the last one before it. No
+ * more of it than a person would call a key. */
 std::string key_at(const std::string &text, size_t line)
 {
+	constexpr size_t longest = 80;
 	std::istringstream in(text);
 	std::string table, key;
 	size_t number = 0;
@@ -74,9 +76,9 @@ std::string key_at(const std::string &text, size_t line)
 			key = trimmed(said.substr(0, said.find_first_of("= \t")));
 		}
 	}
-	if (table.empty() || key.empty())
-		return table + key;
-	return table + "." + key;
+	if (!table.empty() && !key.empty())
+		table += ".";
+	return (table + key).substr(0, longest);
 }
 
 constexpr const char *kTenant = "tenant.";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -11,8 +12,25 @@
 namespace cxlkv {
 
 namespace {
+
 std::atomic<int> log_level{static_cast<int>(Level::Info)};
+
+/* Bytes of the character that text begins with; 0: it is no UTF-8, or a control character. */
+size_t visible_bytes(std::string_view text)
+{
+	auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+	size_t nr = at(0) < 0x80 ? 1 : at(0) < 0xe0 ? 2 : at(0) < 0xf0 ? 3 : 4;
+
+	if (at(0) < ' ' || at(0) == 0x7f || (nr > 1 && at(0) < 0xc2) || at(0) > 0xf4 ||
+	    nr > text.size())
+		return 0;
+	for (size_t i = 1; i < nr; i++)
+		if ((at(i) & 0xc0) != 0x80)
+			return 0;
+	return at(0) == 0xc2 && at(1) < 0xa0 ? 0 : nr;
 }
+
+} // namespace
 
 void set_log_level(Level level)
 {
@@ -25,8 +43,17 @@ void log_line(Level level, std::string_view text)
 
 	if (static_cast<int>(level) > log_level.load(std::memory_order_relaxed))
 		return;
-	std::string line = journal ? fmt::format("<{}>{}\n", static_cast<int>(level), text)
-				   : fmt::format("{}: {}\n", program_invocation_short_name, text);
+	std::string line = journal ? fmt::format("<{}>", static_cast<int>(level))
+				   : fmt::format("{}: ", program_invocation_short_name);
+	/* It may quote a file or a peer: nothing that a terminal or the journal would act on. */
+	for (size_t nr; !text.empty(); text.remove_prefix(std::max<size_t>(nr, 1))) {
+		nr = visible_bytes(text);
+		if (nr)
+			line += text.substr(0, nr);
+		else
+			line += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+	}
+	line += '\n';
 	/* One write, so that lines of several threads do not mix. A failed write has nowhere to go.
 	 */
 	[[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());

@@ -16,6 +16,7 @@ namespace cxlkv {
 enum class Level { Error = 3, Warning = 4, Info = 6, Debug = 7 };
 
 void set_log_level(Level level);
+/* What is no printable UTF-8 in the text is written as \xNN. */
 void log_line(Level level, std::string_view text);
 
 template <typename... Args> void log_error(fmt::format_string<Args...> f, Args &&...args)

@@ -53,6 +53,10 @@ alpha = 2'
 [ "$(preset)" = paper ] && grep -q "cxl-kvd.toml:3: policy.alpha = 2.* nothing was changed" "$disk/daemon.log"
 report $? "an error changes nothing and is named by file, line and key"
 
+reload < <(head -c 5000 build/bin/cxl-kvd)
+[ "$(preset)" = paper ] && ! LC_ALL=C grep -q '[^[:print:]]' "$disk/daemon.log"
+report $? "neither does a binary, and none of its bytes are in the log"
+
 reload </dev/null
 [ "$(preset)" = adaptive ] && ! grep -q queue_depth "$disk/daemon.log"
 report $? "what is taken out again goes back to its default"

@@ -97,6 +97,15 @@ broken 3 hot "" <<<'[hot]
 broken 1 hot "" <<<'[hot'
 broken 2 cold.path "" < <(printf '[cold]\npath = "/\377"\n')
 
+# Nothing of it is for a terminal, or the journal, to act on.
+broken 1 '\xff\x1b[31ml'$'\303\244'ngd "utf-8" < <(printf '\377\033[31ml\303\244ngd = 1\n')
+broken 2 'unknown key hot.a\x0ab\x1b\x7f' "" <<<'[hot]
+"a\nb\u001b\u007f" = 1'
+head -c 100000 /dev/zero | tr '\0' '\1' >"$file"
+"$daemon" --config "$file" --check-config >/dev/null 2>"$tmp/said"
+[ "$(wc -c <"$tmp/said")" -lt 1000 ] && said_so "$file:1" '\x01\x01' ""
+report $? "a line without end is not shown whole"
+
 # Keys that do not go together: the later one is where to look.
 broken 3 hot.low_permil "must be below hot.high_permil = 500" <<<'[hot]
 low_permil = 600
