@@ -131,6 +131,21 @@ void add_formats(Rows &rows, const PlanInputs &in)
 		rows.add(name, GBps, 0, "GB/s", "claimed for one endpoint");
 }
 
+/* Known of the example's contexts only: of others the same share is taken. */
+void add_hot_set(Rows &rows, const PlanInputs &in)
+{
+	const PlanInputs example;
+	double GB = in.hot_set_GB / in.hot_users;
+	double example_bytes = example.shape.bytes(example.context_tokens);
+	double bytes = in.shape.bytes(in.context_tokens);
+
+	rows.add("hot set a user", GB * bytes / example_bytes, 2, "GB",
+		 bytes == example_bytes ? fmt::format("{} GB for {} users", grouped(in.hot_set_GB),
+						      grouped(in.hot_users))
+					: fmt::format("{:.1f} % of a context, as in the example",
+						      GB * 1e9 / example_bytes * 100));
+}
+
 void add_wall(Rows &rows, const PlanInputs &in)
 {
 	double context_GB = rounded_GB(in.shape.bytes(in.context_tokens));
@@ -148,8 +163,7 @@ void add_wall(Rows &rows, const PlanInputs &in)
 		 fmt::format("{} heads x {} tokens x 8 B", grouped(heads),
 			     grouped(in.context_tokens)));
 	rows.add("of the KV cache", metadata / in.shape.bytes(in.context_tokens) * 100, 2, "%");
-	rows.add("hot set a user", in.hot_set_GB / in.hot_users, 2, "GB",
-		 fmt::format("{} GB for {} users", grouped(in.hot_set_GB), grouped(in.hot_users)));
+	add_hot_set(rows, in);
 }
 
 void add_tiers(Rows &rows, const PlanInputs &in)

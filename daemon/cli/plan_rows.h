@@ -31,7 +31,7 @@ struct PlanInputs {
 	double users = 8;
 	double weights_GB = 140;
 	double overhead_GB = 5; /* activations and the like */
-	double hot_set_GB = 37; /* of hot_users */
+	double hot_set_GB = 37; /* of hot_users with the contexts that stand here */
 	double hot_users = 16;
 
 	/* Tiers. */

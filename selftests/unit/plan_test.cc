@@ -110,6 +110,11 @@ TEST(Plan, CapacityWall)
 		     {"capacity", "token metadata", "640 MiB", "640 heads x 131,072 tokens x 8 B"},
 		     {"capacity", "of the KV cache", "1.56 %", ""},
 		     {"capacity", "hot set a user", "2.31 GB", "37 GB for 16 users"}});
+	/* A context of less KV has its share of it: 17.2 of 43 GB, then a quarter of that. */
+	PlanInputs in = llama_8b();
+	expect_figures(in, {{"capacity", "hot set a user", "0.93 GB", "5.4 % of a context"}});
+	in.context_tokens = 32768;
+	expect_figures(in, {{"capacity", "hot set a user", "0.23 GB", "as in the example"}});
 }
 
 TEST(Plan, Tiers)
@@ -206,7 +211,7 @@ TEST(Plan, PowerAndCost)
 
 TEST(Plan, EveryLineSaysModelAndFits)
 {
-	std::istringstream lines(plan_text(plan_rows({})));
+	std::istringstream lines(plan_text(plan_rows({})) + plan_text(plan_rows(llama_8b())));
 	for (std::string line; std::getline(lines, line);) {
 		EXPECT_EQ(line.rfind("model", 0), 0u) << line;
 		EXPECT_LE(columns(line), 80u) << line;
