@@ -79,7 +79,9 @@ tiered_run() {
 }
 
 show_summary() {
-	jq -r --slurpfile plain "$disk/plain.json" --slurpfile tiered "$disk/tiered.json" '
+	local emulated=
+	! grep -q 'QEMU TCG' /proc/cpuinfo || emulated="; emulated, so no measure of a real machine"
+	jq -r --arg emulated "$emulated" --slurpfile plain "$disk/plain.json" --slurpfile tiered "$disk/tiered.json" '
 	def mb: . / 1e5 | round / 10;
 	def ms: . / 1e6 * 100 | round / 100;
 	"KV cache \($tiered[0].kv_bytes | mb) MB; hot at most \(.tiers.hot.limit_bytes | mb) MB, " +
@@ -87,15 +89,14 @@ show_summary() {
 	"moved \(.mover.demote.bytes | mb) MB hot to warm, \(.mover.promote.bytes | mb) MB back",
 	"spilled \(.spill.spilled) blocks (\(.spill.spilled_bytes | mb) MB), \(.spill.clean) of them without a write;" +
 	" restored \(.restore.restored) (\(.restore.restored_bytes | mb) MB), \(.restore.demand) by a fault",
-	"restore of a block p50 \(.restore.p50_ns | ms) ms, p99 \(.restore.p99_ns | ms) ms;" +
-	" wake of a conversation p50 \(.wake.p50_ns | ms) ms, p99 \(.wake.p99_ns | ms) ms (\(.wake.count))",
+	"restore of a block p50 \(.restore.p50_ns | ms) ms, p99 \(.restore.p99_ns | ms) ms" +
+	" (\(.times.restore.count) blocks)\($emulated)",
+	"wake of a conversation p50 \(.wake.p50_ns | ms) ms, p99 \(.wake.p99_ns | ms) ms" +
+	" (\(.wake.count) wakes)\($emulated)",
 	"hit share \($tiered[0].hit_share * 10000 | round / 10000): leased blocks that were already resident;" +
 	" lost blocks \(.restore.lost), conversations recomputed \($tiered[0].recomputed)",
-	"tokens/s \($plain[0].tokens_per_s | round) in plain memory, \($tiered[0].tokens_per_s | round) tiered",
+	"tokens/s \($plain[0].tokens_per_s | round) in plain memory, \($tiered[0].tokens_per_s | round) tiered\($emulated)",
 	"checksum failures \(.store.checksum_failures)"' "$disk/status.json"
-	if grep -q 'QEMU TCG' /proc/cpuinfo; then
-		echo "This machine is emulated: compare its times with each other, not with those of a real one."
-	fi
 }
 
 verdict() {

@@ -34,13 +34,16 @@ children() {
 }
 
 echo "TAP version 13"
-echo "1..4"
+echo "1..5"
 
 selftests/demo-native 6 3 >"$out" 2>&1
 code=$?
 [ $code = 0 ] && [ "$(tail -n 1 "$out")" = "tokens identical: 6/6" ] &&
 	grep -q '^KV cache identical: 6/6$' "$out" && grep -q '^checksum failures 0$' "$out"
 result $? "a small demo restores blocks and gives the same tokens and KV bytes"
+grep -q '^restore of a block p50 .*, p99 .* ms ([1-9][0-9]* blocks)' "$out" &&
+	grep -q '^wake of a conversation p50 .*, p99 .* ms ([1-9][0-9]* wakes)' "$out"
+result $? "of times it says of how many they are"
 left_over >"$out"
 [ ! -s "$out" ]
 result $? "it leaves no files"
