@@ -390,19 +390,26 @@ void Planner::find_promotable()
 }
 
 /*
- * What was used only once may have room that is free, but no choice is made among
- * such: of a scan, some would take the room of what is used again.
+ * What was used only once may have room that is free. But above the low watermark it
+ * comes only where there is some for all of it: of a scan, some would take for good
+ * the room of what is used again.
  */
 void Planner::leave_once_used()
 {
 	const auto once = std::find_if(promotable_.begin(), promotable_.end(),
 				       [](const Victim &v) { return !v.again; });
+	const uint64_t room = hot_room(input_.hot.high_bytes),
+		       spare = hot_room(input_.hot.low_bytes);
 	uint64_t bytes = 0;
+	auto first_left = promotable_.end();
 
-	for (const Victim &v : promotable_)
-		bytes += v.arena->geometry().block_bytes;
-	if (bytes > hot_room(input_.hot.high_bytes))
-		promotable_.erase(once, promotable_.end());
+	for (auto v = promotable_.begin(); v != promotable_.end(); ++v) {
+		bytes += v->arena->geometry().block_bytes;
+		if (bytes > spare && first_left == promotable_.end())
+			first_left = v;
+	}
+	if (bytes > room)
+		promotable_.erase(std::max(once, first_left), promotable_.end());
 }
 
 /*

@@ -23,9 +23,9 @@ protected:
 		now_ms += 1000;
 		policy->sample(1, 0, touched, 0, now_ms);
 	}
-	std::vector<Order> plan_full(uint32_t high = 48, uint32_t used = 48)
+	std::vector<Order> plan_full(uint32_t high = 48, uint32_t used = 48, uint32_t low = 0)
 	{
-		PlanInput in = hot_of(used, 60, high, high);
+		PlanInput in = hot_of(used, 60, high, low ? low : high);
 		in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
 		return plan(in);
 	}
@@ -48,11 +48,17 @@ TEST_F(PolicyExchangeTest, UsedOnceIsWorthFreeRoomAndNobodysPlace)
 TEST_F(PolicyExchangeTest, UsedOnceComesWhereThereIsRoomForAllThatWas)
 {
 	sample(warm_blocks);
-	EXPECT_TRUE(plan_full(50).empty());
+	EXPECT_TRUE(plan_full(50, 48, 48).empty());
 	sample(3ull << 60);
-	auto orders = plan_full(50);
+	auto orders = plan_full(50, 48, 48);
 	EXPECT_EQ(blocks(orders, Action::Promote), (std::set<uint32_t>{60, 61}));
 	EXPECT_TRUE(blocks(orders, Action::Demote).empty());
+}
+
+TEST_F(PolicyExchangeTest, UsedOnceFillsHotUpToTheLowWatermark)
+{
+	sample(warm_blocks);
+	EXPECT_EQ(blocks(plan_full(55, 48, 53), Action::Promote).size(), 5u);
 }
 
 TEST_F(PolicyExchangeTest, WhatIsNotUsedMakesWayAndWhatIsUsedStays)
