@@ -84,22 +84,27 @@ DaemonProcess::~DaemonProcess()
 void DaemonProcess::start()
 {
 	const std::string program = (build_folder() / "bin/cxl-kvd").string();
-	char config[] = "--config", none[] = "/dev/null", name[] = "cxl-kvd";
-	char *arguments[] = {name, config, none, nullptr};
+	/* It ends with the thread that starts it, so that a test may be killed. */
+	std::vector<std::string> words = {"setpriv", "--pdeathsig", "KILL",
+					  program,   "--config",    "/dev/null"};
+	std::vector<char *> arguments;
 	posix_spawn_file_actions_t actions;
 	std::vector<char *> environment;
 
 	for (std::string &variable : environment_)
 		environment.push_back(variable.data());
 	environment.push_back(nullptr);
+	for (std::string &word : words)
+		arguments.push_back(word.data());
+	arguments.push_back(nullptr);
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (folder_ + "/log").c_str(),
 					 O_CREAT | O_APPEND | O_WRONLY, 0600);
-	int rc = posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments,
-			     environment.data());
+	int rc = posix_spawnp(&pid_, words[0].c_str(), &actions, nullptr, arguments.data(),
+			      environment.data());
 	posix_spawn_file_actions_destroy(&actions);
 	if (rc)
-		throw std::runtime_error("cannot start " + program);
+		throw std::runtime_error("cannot start " + words[0] + " of util-linux");
 	for (int i = 0; i < 2000; i++) {
 		if (listens(socket_))
 			return;

@@ -17,7 +17,8 @@ public:
 	DaemonProcess(const DaemonProcess &) = delete;
 	DaemonProcess &operator=(const DaemonProcess &) = delete;
 
-	/* Returns when it listens; throws with its log where it does not. */
+	/* Returns when it listens; throws with its log where it does not. It is killed when the
+	 * calling thread ends. */
 	void start();
 	/* SIGKILL, and waits for the end. */
 	void kill();

@@ -4,10 +4,15 @@
 #include "lib/control_peer.h"
 #include "lib/daemon_process.h"
 
+#include <chrono>
+#include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iostream>
+#include <sys/wait.h>
+#include <thread>
 
 using namespace cxlkv;
 using nlohmann::json;
@@ -70,6 +75,42 @@ TEST(ControlPath, AFileThatIsNoSocketIsLeftAlone)
 	EXPECT_THROW(daemon.start(), std::runtime_error);
 	EXPECT_NE(daemon.log().find("not a socket"), std::string::npos) << daemon.log();
 	EXPECT_TRUE(std::filesystem::is_regular_file(daemon.socket()));
+}
+
+/* Of the tests themselves: no daemon stays behind one that was killed. */
+TEST(DaemonOfATest, EndsWithIt)
+{
+	DaemonProcess daemon({"HOT__LIMIT=4MiB", "COLD__SIZE=32MiB"});
+	int started[2];
+	char byte;
+
+	ASSERT_EQ(pipe(started), 0);
+	pid_t child = fork();
+	if (!child) {
+		try {
+			daemon.start();
+			if (write(started[1], "x", 1) == 1)
+				pause();
+		} catch (const std::exception &e) {
+			std::cout << "# " << e.what() << std::endl;
+		}
+		_exit(1);
+	}
+	close(started[1]);
+	ASSERT_EQ(read(started[0], &byte, 1), 1) << "it did not start";
+	close(started[0]);
+	ControlPeer peer(daemon.socket());
+	pid_t pid = peer.ask(R"({"op":"status","id":1})").value("pid", 0);
+	kill(child, SIGKILL);
+	EXPECT_EQ(waitpid(child, nullptr, 0), child);
+	bool ended = false;
+	for (int i = 0; i < 1000 && !ended; i++) {
+		ended = !peer.skip_answers();
+		std::this_thread::sleep_for(std::chrono::milliseconds(10));
+	}
+	EXPECT_TRUE(ended);
+	if (!ended && pid > 0)
+		kill(pid, SIGKILL);
 }
 
 } // namespace
