@@ -48,7 +48,6 @@ PolicyThread::Samples &PolicyThread::samples_of(const Arena &arena, uint64_t now
 				      Samples{SampleInterval(arena.geometry.nr_blocks(),
 							     options_.sampling.interval_ms,
 							     options_.min_sample_interval_ms),
-					      PassWatch(now),
 					      now,
 					      {}})
 			     .first;
@@ -65,38 +64,45 @@ void PolicyThread::drain_samples(uint64_t now)
 			return;
 		const TouchedBlocks blocks(record, entry->arena->geometry);
 		Samples &samples = samples_of(*entry->arena, now);
-		if (record.source == CXL_KV_BPF_MODULE &&
-		    samples.passes.report(record.first_page, record.touched, now))
-			end_pass(*entry, now);
 		samples.interval.touched(blocks.first, blocks.touched);
-		/* A pass reaches us over many ticks; to the policy it is of one time. */
+		find_pass(samples, record, now);
 		policy_.sample(record.arena, blocks.first, blocks.touched, blocks.written,
-			       samples.begun_ms);
+			       samples.pass_ms);
 	});
 	for (const auto &entry : arenas_.all())
-		if (is_pass_over(*entry, now))
-			end_pass(*entry, now);
+		end_interval(*entry, now);
 }
 
-/* Without a report that says so. */
-bool PolicyThread::is_pass_over(const ArenaEntry &entry, uint64_t now)
+/*
+ * Of which pass is it? One of the module goes upward and reaches us over many ticks;
+ * one that only goes on where the last ended, or takes long, is given a time of its own
+ * after two intervals. The PMU has none: there it is the interval.
+ */
+void PolicyThread::find_pass(Samples &samples, const cxl_kv_bpf_touch &record, uint64_t now) const
 {
-	Samples &samples = samples_of(*entry.arena, now);
-	const uint32_t interval_ms = samples.interval.interval_ms();
+	const bool has_passes = sampler_.source() != "pmu";
+	const bool is_same_word = record.first_page == samples.last_page;
+	/* Where two areas of memory meet, a word is reported in two parts. */
+	const bool is_new = is_same_word ? record.touched & samples.last_touched
+					 : record.first_page < samples.last_page;
+	const uint64_t longest_ms = has_passes ? 2 * samples.interval.interval_ms() : 0;
 
-	if (sampler_.source() == "pmu")
-		return now - samples.begun_ms >= interval_ms;
-	return entry.module_id && samples.passes.is_late(now, interval_ms) &&
-	       samples.passes.answer(module_->sampling_cost(entry.module_id).passes, now);
+	samples.last_touched =
+		record.touched | (is_same_word && !is_new ? samples.last_touched : 0);
+	samples.last_page = record.first_page;
+	if ((has_passes && is_new) || now - samples.pass_ms > longest_ms)
+		samples.pass_ms = has_passes ? now : samples.begun_ms;
 }
 
-void PolicyThread::end_pass(const ArenaEntry &entry, uint64_t now)
+void PolicyThread::end_interval(const ArenaEntry &entry, uint64_t now)
 {
 	Samples &samples = samples_of(*entry.arena, now);
 	const uint32_t before_ms = samples.interval.interval_ms();
 
+	if (now - samples.begun_ms < before_ms)
+		return;
 	samples.begun_ms = now;
-	policy_.interval(entry.arena->options.number, now);
+	policy_.interval(entry.arena->options.number);
 	if (!entry.module_id || options_.min_sample_interval_ms >= options_.sampling.interval_ms)
 		return;
 	const auto cost = module_->sampling_cost(entry.module_id);

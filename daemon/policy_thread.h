@@ -7,7 +7,6 @@
 #pragma once
 
 #include "arena_table.h"
-#include "core/pass_watch.h"
 #include "core/policy.h"
 #include "core/sample_interval.h"
 #include "latency_thread.h"
@@ -120,9 +119,10 @@ private:
 
 	struct Samples {
 		SampleInterval interval;
-		PassWatch passes;
-		uint64_t begun_ms; /* when this pass, or the interval of the PMU's, began */
+		uint64_t begun_ms; /* when this interval began */
 		KmodDevice::SamplingCost cost;
+		uint64_t pass_ms = 0; /* when the pass of the last report began */
+		uint64_t last_page = 0, last_touched = 0; /* of that report */
 	};
 
 	void tick();
@@ -135,8 +135,8 @@ private:
 	/* policy_samples.cc */
 	void drain_samples(uint64_t now_ms);
 	Samples &samples_of(const Arena &arena, uint64_t now_ms);
-	bool is_pass_over(const ArenaEntry &entry, uint64_t now_ms);
-	void end_pass(const ArenaEntry &entry, uint64_t now_ms);
+	void find_pass(Samples &samples, const cxl_kv_bpf_touch &record, uint64_t now_ms) const;
+	void end_interval(const ArenaEntry &entry, uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
 	void place_sessions();

@@ -18,11 +18,11 @@ bool resident(Where where)
 } // namespace
 
 ArenaState::ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
-		       StepClock &steps, SessionCounters &counters)
+		       StepClock &clock, SessionCounters &counters)
     : table(geometry.nr_blocks()), sessions(geometry.nr_slots), id_(id), geometry_(geometry),
       nr_blocks_(geometry.nr_blocks()), per_slot_(geometry.blocks_per_slot()),
       per_head_(geometry.blocks_per_head()), options_(options),
-      adaptive_(options.preset == "adaptive"), ema_(options.alpha), clock_(steps),
+      adaptive_(options.preset == "adaptive"), ema_(options.alpha), clock_(clock),
       counters_(counters), heads_(geometry.nr_heads()),
       nr_hot_(size_t{geometry.nr_slots} * geometry.nr_heads()),
       learner_(table, nr_blocks_, options.reuse_half_life_steps)
@@ -94,7 +94,6 @@ void ArenaState::score(const cxl_kv_hint &hint)
 	float mass = static_cast<float>(hint.score) / CXL_KV_SCORE_ONE;
 
 	session.scored = true;
-	clock_.scored();
 	head.stats.nr_hints++;
 	score(first, hint.nr_blocks, mass, head);
 	if (is_access(session, mass))
@@ -273,7 +272,10 @@ void ArenaState::set_priority(TimedPins::Range range, uint8_t priority)
 
 void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms)
 {
-	clock_.pass(now_ms);
+	nr_silent_ = 0;
+	if (now_ms != pass_ms_)
+		clock_.pass(watched_);
+	pass_ms_ = now_ms;
 	for (uint64_t left = touched | written; left; left &= left - 1) {
 		unsigned bit = static_cast<unsigned>(std::countr_zero(left));
 		uint64_t b = uint64_t{first} + bit;
@@ -293,8 +295,8 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 		(wrote ? session.writes : session.reads)++;
 		(wrote ? head.stats.nr_writes : head.stats.nr_reads)++;
 		/* Dense attention touches every block: where the engine reports mass, a touch says
-		 * nothing. */
-		if (session.scored || table.where(block) == Where::Empty)
+		 * nothing. And a large block is reported in parts. */
+		if (session.scored || table.where(block) == Where::Empty || is_used_now(block))
 			continue;
 		score(block, 1, 1, head);
 		access(block, 1, session);

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "core/arena_clock.h"
 #include "core/block_table.h"
 #include "core/extents.h"
 #include "core/phase.h"
@@ -14,6 +13,7 @@
 #include "core/reuse_learner.h"
 #include "core/score.h"
 #include "core/score_run.h"
+#include "core/step_clock.h"
 #include "core/victim_queue.h"
 
 #include <vector>
@@ -61,14 +61,19 @@ public:
 	std::array<uint64_t, 5> nr_accesses{}; /* by Where */
 
 	ArenaState(uint32_t id, const Geometry &geometry, const PolicyOptions &options,
-		   StepClock &steps, SessionCounters &counters);
+		   StepClock &clock, SessionCounters &counters);
 
 	void set_options(const PolicyOptions &options);
 
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
 	void prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
-	void interval(uint64_t now_ms) { clock_.pass(now_ms); }
+	/* The time of a pass is over. The first had one, and the next one may be late. */
+	void interval()
+	{
+		if (++nr_silent_ > 2)
+			clock_.silent_pass(watched_);
+	}
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
 	/* Sessions that nothing is heard of sink by a stage. */
 	void age_sessions(uint64_t now_ms);
@@ -111,9 +116,14 @@ public:
 	/* Uses a step that it may still have: what was learned of its like, until then its score.
 	 */
 	[[nodiscard]] double promise(uint32_t block) const;
+	/* Steps since its last use. Of a session that is only sampled, as of the last pass: what
+	 * was touched in it is as young as can be, whatever others did since. */
 	[[nodiscard]] uint32_t age(uint32_t block) const
 	{
-		return clock_.now() - table.accessed(block);
+		const bool sampled = watched_ && !sessions[geometry_.slot_of(block)].scored;
+		const uint32_t now = sampled ? watched_ : clock_.now(),
+			       used = table.accessed(block);
+		return now > used ? now - used : 0;
 	}
 	/* Its promise is learned. */
 	[[nodiscard]] bool knows(uint32_t block) const
@@ -180,6 +190,12 @@ private:
 
 	void score(const cxl_kv_hint &hint);
 	[[nodiscard]] bool is_access(const Session &session, double mass) const;
+	/* Its use in this step is known. */
+	[[nodiscard]] bool is_used_now(uint32_t block) const
+	{
+		return table.kind(block) && table.accessed(block) == clock_.now() &&
+		       table.scored[block] == clock_.now();
+	}
 	void score(uint32_t first, uint32_t nr, float score, Head &head);
 	void access(uint32_t first, uint32_t nr, Session &session);
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
@@ -207,7 +223,7 @@ private:
 	PolicyOptions options_;
 	bool adaptive_;
 	Ema ema_;
-	ArenaClock clock_;
+	StepClock &clock_;
 	SessionCounters &counters_;
 	ChunkPool chunks_; /* of both queues */
 	VictimQueue hot_queue_{chunks_}, warm_queue_{chunks_};
@@ -216,7 +232,10 @@ private:
 	TimedPins pins_;
 	ReuseLearner learner_;
 	uint64_t nr_ordered_[nr_wheres] = {};
-	uint64_t order_ms_ = 0; /* of the last order */
+	uint64_t order_ms_ = 0;  /* of the last order */
+	uint64_t pass_ms_ = 0;   /* when the last pass that found something began */
+	uint32_t watched_ = 0;   /* step of the last pass; 0: there was none */
+	unsigned nr_silent_ = 0; /* times of a pass since then */
 };
 
 template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band band, Asked &asked)

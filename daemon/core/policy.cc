@@ -170,10 +170,10 @@ void Policy::sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t w
 		state->sample(first, touched, written, now_ms);
 }
 
-void Policy::interval(uint32_t arena, uint64_t now_ms)
+void Policy::interval(uint32_t arena)
 {
 	if (ArenaState *state = impl_->find(arena))
-		state->interval(now_ms);
+		state->interval();
 }
 
 void Policy::moved(const Extent &extent, Where where, uint64_t now_ms)

@@ -140,8 +140,8 @@ public:
 	void sample(uint32_t arena, uint32_t first, uint64_t touched, uint64_t written,
 		    uint64_t now_ms);
 
-	/* A pass of the sampler begins, whether it finds anything or not. */
-	void interval(uint32_t arena, uint64_t now_ms);
+	/* A sampling interval is over, in which there was a pass or would have been. */
+	void interval(uint32_t arena);
 
 	/* Blocks are now there; also after a failed order (then with where they still are). */
 	void moved(const Extent &extent, Where where, uint64_t now_ms);

@@ -104,15 +104,15 @@ TEST_F(PolicyTest, ScoresOfAClientThatStoppedDecayByTheFormulaInEachInterval)
 	start();
 	make_slot(0);
 	for (int i = 0; i < 5; i++) {
-		now_ms += 1000;
-		policy->interval(1, now_ms);
-		policy->sample(1, 0, 0xff, 0, now_ms);
+		policy->sample(1, 0, 0xff, 0, now_ms += 1000);
+		policy->interval(1);
 	}
 	const double at_stop = policy->heads(1)[0].ema_sum, block = policy->score(1, 3);
 	ASSERT_GT(at_stop, 0);
+	policy->interval(1); /* the pass may have come a little later */
+	EXPECT_EQ(policy->score(1, 3), block);
 	for (int n = 1; n <= 40; n++) {
-		now_ms += 1000;
-		policy->interval(1, now_ms);
+		policy->interval(1);
 		EXPECT_NEAR(policy->heads(1)[0].ema_sum, at_stop * std::pow(0.8, n), 1e-5) << n;
 		EXPECT_NEAR(policy->score(1, 3), block * std::pow(0.8, n), 1e-6) << n;
 	}
@@ -127,49 +127,55 @@ TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 	score(0, 0, 0, 4, 0.5);
 	const double before = policy->score(1, 0);
 	for (int n = 1; n <= 10; n++)
-		policy->interval(1, now_ms += 1000);
+		policy->interval(1);
 	EXPECT_EQ(policy->score(1, 0), before);
 }
 
-/* Two arenas whose passes are at different times, and an engine that reports positions. */
-TEST_F(PolicyTest, OfWhoIsOnlySampledOnePassIsOneStepWhateverOthersDo)
+/* Arenas whose passes are at different times, a step is one of each. */
+TEST_F(PolicyTest, ManyArenasThatAreSampledAgeNoFasterThanOne)
+{
+	start();
+	for (uint32_t arena = 2; arena <= 9; arena++)
+		policy->add_arena(arena, geometry);
+	make_slot(0);
+	for (int i = 0; i < 30; i++)
+		for (uint32_t arena = 1; arena <= 9; arena++) {
+			policy->sample(arena, 0, i < 20 || arena > 1 ? 0xff : 0xf, 0,
+				       now_ms += 100);
+			policy->interval(arena);
+		}
+	EXPECT_NEAR(policy->score(1, 7), (1 - std::pow(0.8, 20)) * std::pow(0.8, 10), 1e-5);
+}
+
+/* Between two of its passes others make steps: what was touched in each pass is not given up. */
+TEST_F(PolicyTest, WhatIsTouchedInEachPassIsYoungUntilTheNextOne)
 {
 	start();
 	policy->add_arena(2, geometry);
+	policy->open_session(1, 0, now_ms);
 	make_slot(0);
-	auto others = [&] {
-		now_ms += 100;
-		policy->interval(2, now_ms);
-		policy->sample(2, 0, 0xff, 0, now_ms);
-		hint(CXL_KV_HINT_POSITION, 0, 1);
-	};
-	for (int i = 0; i < 3; i++) {
-		now_ms += 1000;
-		policy->interval(1, now_ms);
-		policy->sample(1, 0, 0xff, 0, now_ms);
-		const double score = policy->score(1, 3);
-		for (int n = 0; n < 5; n++)
-			others();
-		EXPECT_EQ(policy->score(1, 3), score);
+	moved(48, 16, Where::Warm);
+	now_ms += 6000;
+	for (int i = 0; i < 60; i++) {
+		policy->sample(1, 0, 0xffffffffffff, 0, now_ms += 500); /* all that is hot */
+		policy->interval(1);
+		policy->sample(2, 0, 1, 0, now_ms += 500);
+		policy->interval(2);
+		policy->sample(1, 0, i < 40 ? 0 : 3ull << 48, 0, now_ms); /* and two in warm */
+		PlanInput in = hot_of(48, 60, 48, 48);
+		in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
+		EXPECT_TRUE(blocks(plan(in), Action::Demote).empty()) << i;
 	}
-	EXPECT_NEAR(policy->score(1, 3), 1 - std::pow(0.8, 3), 1e-6);
 }
 
-/* When it reports attention too, its steps go on from there. */
-TEST_F(PolicyTest, WhoWasSampledFirstAndReportsItsStepsThenGrowsNoYounger)
+/* It would look as if it were used again and again. */
+TEST_F(PolicyTest, ALargeBlockThatIsReportedInPartsIsUsedOnce)
 {
 	start();
 	make_slot(0);
-	for (int i = 0; i < 20; i++)
-		policy->sample(1, 0, 0xff, 0, now_ms += 1000);
-	policy->interval(1, now_ms += 1000);
-	const double before = policy->score(1, 3);
-	hint(CXL_KV_HINT_POSITION, 0, 1);
-	score(0, 1, 0, 4, 0.5);
-	EXPECT_EQ(policy->score(1, 3), before);
-	for (uint32_t position = 2; position <= 4; position++)
-		hint(CXL_KV_HINT_POSITION, 0, position);
-	EXPECT_NEAR(policy->score(1, 3), before * 0.8 * 0.8, 1e-6) << "the first one only begins";
+	for (int part = 0; part < 8; part++)
+		policy->sample(1, 0, 1, 0, now_ms);
+	EXPECT_NEAR(policy->score(1, 0), 0.2, 1e-6);
 }
 
 TEST_F(PolicyTest, PhaseFromSamplesAndFromTheEngine)
