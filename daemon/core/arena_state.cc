@@ -272,10 +272,7 @@ void ArenaState::set_priority(TimedPins::Range range, uint8_t priority)
 
 void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms)
 {
-	nr_silent_ = 0;
-	if (now_ms != pass_ms_)
-		clock_.pass(watched_);
-	pass_ms_ = now_ms;
+	begin_pass(now_ms);
 	for (uint64_t left = touched | written; left; left &= left - 1) {
 		unsigned bit = static_cast<unsigned>(std::countr_zero(left));
 		uint64_t b = uint64_t{first} + bit;
@@ -301,6 +298,27 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 		score(block, 1, 1, head);
 		access(block, 1, session);
 	}
+}
+
+void ArenaState::begin_pass(uint64_t now_ms)
+{
+	nr_silent_ = 0;
+	if (now_ms == pass_ms_)
+		return;
+	pass_ms_ = now_ms;
+	const bool is_first = !pass_;
+	watched_ = pass_;
+	clock_.pass(pass_);
+	if (is_first)
+		watched_ = pass_;
+}
+
+void ArenaState::interval()
+{
+	if (++nr_silent_ <= 2) /* the first had a pass, and the next one may be late */
+		return;
+	clock_.silent_pass(pass_);
+	watched_ = pass_;
 }
 
 Phase ArenaState::phase(uint32_t slot) const

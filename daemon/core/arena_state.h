@@ -68,12 +68,8 @@ public:
 	void hint(const cxl_kv_hint &hint, uint64_t now_ms);
 	void prefetch(uint32_t slot, uint32_t position, uint32_t window_tokens);
 	void sample(uint32_t first, uint64_t touched, uint64_t written, uint64_t now_ms);
-	/* The time of a pass is over. The first had one, and the next one may be late. */
-	void interval()
-	{
-		if (++nr_silent_ > 2)
-			clock_.silent_pass(watched_);
-	}
+	/* The time of a pass is over. */
+	void interval();
 	void moved(uint32_t first, uint32_t nr, Where where, uint64_t now_ms);
 	/* Sessions that nothing is heard of sink by a stage. */
 	void age_sessions(uint64_t now_ms);
@@ -116,8 +112,8 @@ public:
 	/* Uses a step that it may still have: what was learned of its like, until then its score.
 	 */
 	[[nodiscard]] double promise(uint32_t block) const;
-	/* Steps since its last use. Of a session that is only sampled, as of the last pass: what
-	 * was touched in it is as young as can be, whatever others did since. */
+	/* Steps since its last use. Of a session that is only sampled, as of the last pass that is
+	 * over: what was touched in it is as young as can be, whatever others did since. */
 	[[nodiscard]] uint32_t age(uint32_t block) const
 	{
 		const bool sampled = watched_ && !sessions[geometry_.slot_of(block)].scored;
@@ -198,6 +194,7 @@ private:
 	}
 	void score(uint32_t first, uint32_t nr, float score, Head &head);
 	void access(uint32_t first, uint32_t nr, Session &session);
+	void begin_pass(uint64_t now_ms);
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
 	void set_priority(TimedPins::Range range, uint8_t priority);
 	void position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms);
@@ -233,9 +230,10 @@ private:
 	ReuseLearner learner_;
 	uint64_t nr_ordered_[nr_wheres] = {};
 	uint64_t order_ms_ = 0;  /* of the last order */
-	uint64_t pass_ms_ = 0;   /* when the last pass that found something began */
-	uint32_t watched_ = 0;   /* step of the last pass; 0: there was none */
-	unsigned nr_silent_ = 0; /* times of a pass since then */
+	uint64_t pass_ms_ = 0;   /* when the pass that is reported began, */
+	uint32_t pass_ = 0;      /* its step, */
+	uint32_t watched_ = 0;   /* and that of the one before; 0: there was none */
+	unsigned nr_silent_ = 0; /* intervals since its last report */
 };
 
 template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band band, Asked &asked)

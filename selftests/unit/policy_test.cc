@@ -147,24 +147,36 @@ TEST_F(PolicyTest, ManyArenasThatAreSampledAgeNoFasterThanOne)
 	EXPECT_NEAR(policy->score(1, 7), (1 - std::pow(0.8, 20)) * std::pow(0.8, 10), 1e-5);
 }
 
-/* Between two of its passes others make steps: what was touched in each pass is not given up. */
-TEST_F(PolicyTest, WhatIsTouchedInEachPassIsYoungUntilTheNextOne)
+/* Others make steps between two of its passes, and one is reported in parts: what is touched in
+ * each is not given up for what another one uses again. */
+TEST_F(PolicyTest, WhatIsTouchedInEachPassIsYoungUntilThatPassIsOver)
 {
 	start();
 	policy->add_arena(2, geometry);
 	policy->open_session(1, 0, now_ms);
+	policy->open_session(2, 0, now_ms);
 	make_slot(0);
-	moved(48, 16, Where::Warm);
+	moved(64, 128, Where::Warm); /* of which nothing is touched: how else were ages known */
+	policy->moved({2, 0, 64}, Where::Warm, now_ms);
 	now_ms += 6000;
+	auto plan_full = [&] {
+		PlanInput in = hot_of(64, 100, 64, 64);
+		in.warm = {192 * block_bytes, 400 * block_bytes, 390 * block_bytes,
+			   380 * block_bytes};
+		return plan(in);
+	};
 	for (int i = 0; i < 60; i++) {
-		policy->sample(1, 0, 0xffffffffffff, 0, now_ms += 500); /* all that is hot */
+		const uint64_t pass_ms = now_ms += 100;
+		for (int part = 0; part < 2; part++) {
+			policy->sample(1, 32 * part, 0xffffffff, 0, pass_ms);
+			EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty()) << i;
+		}
 		policy->interval(1);
-		policy->sample(2, 0, 1, 0, now_ms += 500);
-		policy->interval(2);
-		policy->sample(1, 0, i < 40 ? 0 : 3ull << 48, 0, now_ms); /* and two in warm */
-		PlanInput in = hot_of(48, 60, 48, 48);
-		in.warm = {16 * block_bytes, 100 * block_bytes, 90 * block_bytes, 80 * block_bytes};
-		EXPECT_TRUE(blocks(plan(in), Action::Demote).empty()) << i;
+		for (int n = 0; n < 2; n++) {
+			policy->sample(2, 0, i < 40 ? 0 : 3, 0, now_ms += 100);
+			policy->interval(2);
+			EXPECT_TRUE(blocks(plan_full(), Action::Demote).empty()) << i;
+		}
 	}
 }
 
