@@ -286,7 +286,7 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 						options_.phase_hysteresis);
 			session.reads = session.writes = 0;
 			session.sample_ms = now_ms;
-			session.life.touch(now_ms, options_.session);
+			session.life.touch(now_ms, resume_ms());
 		}
 		bool wrote = written >> bit & 1;
 		(wrote ? session.writes : session.reads)++;
@@ -302,15 +302,23 @@ void ArenaState::sample(uint32_t first, uint64_t touched, uint64_t written, uint
 
 void ArenaState::begin_pass(uint64_t now_ms)
 {
+	const bool was_silent = nr_silent_ > 2;
 	nr_silent_ = 0;
 	if (now_ms == pass_ms_)
 		return;
+	pass_gap_ms_ = pass_ms_ && !was_silent ? now_ms - pass_ms_ : 0;
 	pass_ms_ = now_ms;
 	const bool is_first = !pass_;
 	watched_ = pass_;
 	clock_.pass(pass_);
 	if (is_first)
 		watched_ = pass_;
+}
+
+/* Touched in two passes in a row is touched twice, however far apart they are. */
+uint64_t ArenaState::resume_ms() const
+{
+	return std::max<uint64_t>(options_.session.resume_ms, pass_gap_ms_);
 }
 
 void ArenaState::interval()

@@ -195,6 +195,7 @@ private:
 	void score(uint32_t first, uint32_t nr, float score, Head &head);
 	void access(uint32_t first, uint32_t nr, Session &session);
 	void begin_pass(uint64_t now_ms);
+	[[nodiscard]] uint64_t resume_ms() const;
 	void pin(const cxl_kv_hint &hint, uint64_t now_ms);
 	void set_priority(TimedPins::Range range, uint8_t priority);
 	void position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms);
@@ -229,11 +230,12 @@ private:
 	TimedPins pins_;
 	ReuseLearner learner_;
 	uint64_t nr_ordered_[nr_wheres] = {};
-	uint64_t order_ms_ = 0;  /* of the last order */
-	uint64_t pass_ms_ = 0;   /* when the pass that is reported began, */
-	uint32_t pass_ = 0;      /* its step, */
-	uint32_t watched_ = 0;   /* and that of the one before; 0: there was none */
-	unsigned nr_silent_ = 0; /* intervals since its last report */
+	uint64_t order_ms_ = 0;    /* of the last order */
+	uint64_t pass_ms_ = 0;     /* when the pass that is reported began, */
+	uint64_t pass_gap_ms_ = 0; /* after the one before it; 0: there was silence */
+	uint32_t pass_ = 0;        /* its step, */
+	uint32_t watched_ = 0;     /* and that of the one before; 0: there was none */
+	unsigned nr_silent_ = 0;   /* intervals since its last report */
 };
 
 template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band band, Asked &asked)

@@ -58,12 +58,11 @@ void SessionLife::use(uint64_t now_ms)
 	enter(State::Active, now_ms);
 }
 
-void SessionLife::touch(uint64_t now_ms, const SessionOptions &options)
+void SessionLife::touch(uint64_t now_ms, uint64_t resume_ms)
 {
 	if (state_ == State::Active) {
 		used_ms_ = now_ms;
-	} else if (touched_ms_ && now_ms > touched_ms_ &&
-		   now_ms - touched_ms_ <= options.resume_ms) {
+	} else if (touched_ms_ && now_ms > touched_ms_ && now_ms - touched_ms_ <= resume_ms) {
 		use(now_ms);
 	} else {
 		touched_ms_ = now_ms;

@@ -40,7 +40,7 @@ public:
 	/* The engine said that it runs, or waits for its blocks. */
 	void use(uint64_t now_ms);
 	/* It was seen to be touched, which may be a stray access. */
-	void touch(uint64_t now_ms, const SessionOptions &options);
+	void touch(uint64_t now_ms, uint64_t resume_ms);
 	/* The engine said that it waits for its user. */
 	void park(uint64_t now_ms);
 	/* Its KV is given up, whatever its age. */

@@ -258,6 +258,26 @@ TEST_F(PolicyTest, ARequestFetchesASessionAndThePlanDoesNot)
 	EXPECT_EQ(blocks(plan(hot_of(0, 100, 98, 90)), Action::Prefetch).size(), 64u);
 }
 
+/* Passes of a second are a little more than a second apart. */
+TEST_F(PolicyTest, AnIdleSessionThatIsTouchedInTwoPassesInARowIsActiveAgain)
+{
+	for (uint32_t apart_ms : {500, 1005, 30'000}) {
+		start();
+		policy->open_session(1, 0, now_ms);
+		policy->open_session(1, 1, now_ms);
+		make_slot(0);
+		make_slot(1);
+		now_ms += 40'000;
+		plan(hot_of(128, 200, 190, 180));
+		ASSERT_FALSE(policy->is_active(1, 0));
+		policy->sample(1, 64, 1, 0, now_ms += apart_ms); /* of slot 1 */
+		policy->sample(1, 0, 1, 0, now_ms += apart_ms);
+		EXPECT_FALSE(policy->is_active(1, 0)) << "once, " << apart_ms;
+		policy->sample(1, 0, 1, 0, now_ms += apart_ms);
+		EXPECT_TRUE(policy->is_active(1, 0)) << "twice, " << apart_ms;
+	}
+}
+
 TEST_F(PolicyTest, LoadCountsWhatAWakeBringsBack)
 {
 	start();

@@ -62,12 +62,12 @@ TEST(SessionLife, OneStrayTouchDoesNotLiftIt)
 	life.use(1);
 	life.park(10);
 	EXPECT_EQ(life.state(), State::Idle);
-	life.touch(1000, options);
+	life.touch(1000, options.resume_ms);
 	EXPECT_EQ(life.state(), State::Idle);
 	EXPECT_EQ(life.used_ms(), 10u) << "nor keep it from leaving first";
-	life.touch(1101, options);
+	life.touch(1101, options.resume_ms);
 	EXPECT_EQ(life.state(), State::Idle) << "too late after the first";
-	life.touch(1200, options);
+	life.touch(1200, options.resume_ms);
 	EXPECT_EQ(life.state(), State::Active);
 	life.park(1300);
 	life.use(1301);
