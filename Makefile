@@ -16,6 +16,7 @@ DEPS_DEB := debhelper dpkg-dev fakeroot lintian mmdebstrap
 DEPS_VM := qemu-system-x86 busybox-static kmod cpio xz-utils zstd numactl dwarves systemd udev libcap2-bin dmsetup cryptsetup-bin
 # A kernel of their own for the module's tests.
 DEPS_DEBUG_KERNEL := bc bison flex libelf-dev patch
+DEPS_KERNELS := debootstrap
 
 # `make V=1` shows whole command lines.
 Q := $(if $(filter 1,$(V)),,@)
@@ -78,7 +79,7 @@ help: ## this list
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES) ## daemon, command line, library, engine
 
 deps: ## install every Debian package (root or sudo)
-	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_DEB) $(DEPS_VM) $(DEPS_DEBUG_KERNEL)
+	selftests/deps $(DEPS_DEMO) $(DEPS_DEV) $(DEPS_DEB) $(DEPS_VM) $(DEPS_DEBUG_KERNEL) $(DEPS_KERNELS)
 
 deps-demo deps-vm deps-dev deps-deb: deps-%:
 	@selftests/deps $(DEPS_DEMO) $(if $(filter vm dev,$*),$(DEPS_VM)) $(if $(filter dev,$*),$(DEPS_DEV)) \
@@ -253,7 +254,7 @@ check-vm: all kmod $(VMTEST) $(VM_NATIVE) ## tests in guests with two memory tie
 
 .PHONY: check-kernels
 check-kernels: all kmod $(VMTEST) $(VM_NATIVE) ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
-	@selftests/deps -n debootstrap
+	@selftests/deps -n $(DEPS_KERNELS)
 	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
 
 .PHONY: check-debug-kernel
@@ -285,7 +286,7 @@ bench-guest: all $(B)/bench/mover_bench $(B)/bench/wake_bench ## the mover besid
 
 .PHONY: bench-peers
 bench-peers: all $(B)/peers/workload ## KV pages in the right node: ours, DAMON and the kernel, a guest each (root; a kernel below build/kernels)
-	@selftests/deps -n debootstrap
+	@selftests/deps -n $(DEPS_KERNELS)
 	@selftests/peers/bench
 
 clean: ## remove everything that was built, and the kernels and chroots of check-kernels
