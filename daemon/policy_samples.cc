@@ -65,33 +65,17 @@ void PolicyThread::drain_samples(uint64_t now)
 		const TouchedBlocks blocks(record, entry->arena->geometry);
 		Samples &samples = samples_of(*entry->arena, now);
 		samples.interval.touched(blocks.first, blocks.touched);
-		find_pass(samples, record, now);
+		/* The PMU has no passes: there it is the interval. */
+		const uint64_t begun_ms =
+			sampler_.source() == "pmu"
+				? samples.begun_ms
+				: samples.pass.of(record.first_page, record.touched, now,
+						  samples.interval.interval_ms());
 		policy_.sample(record.arena, blocks.first, blocks.touched, blocks.written,
-			       samples.pass_ms);
+			       begun_ms);
 	});
 	for (const auto &entry : arenas_.all())
 		end_interval(*entry, now);
-}
-
-/*
- * Of which pass is it? One of the module goes upward and reaches us over many ticks;
- * one that only goes on where the last ended, or takes long, is given a time of its own
- * after two intervals. The PMU has none: there it is the interval.
- */
-void PolicyThread::find_pass(Samples &samples, const cxl_kv_bpf_touch &record, uint64_t now) const
-{
-	const bool has_passes = sampler_.source() != "pmu";
-	const bool is_same_word = record.first_page == samples.last_page;
-	/* Where two areas of memory meet, a word is reported in two parts. */
-	const bool is_new = is_same_word ? record.touched & samples.last_touched
-					 : record.first_page < samples.last_page;
-	const uint64_t longest_ms = has_passes ? 2 * samples.interval.interval_ms() : 0;
-
-	samples.last_touched =
-		record.touched | (is_same_word && !is_new ? samples.last_touched : 0);
-	samples.last_page = record.first_page;
-	if ((has_passes && is_new) || now - samples.pass_ms > longest_ms)
-		samples.pass_ms = has_passes ? now : samples.begun_ms;
 }
 
 void PolicyThread::end_interval(const ArenaEntry &entry, uint64_t now)

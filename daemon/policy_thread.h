@@ -7,6 +7,7 @@
 #pragma once
 
 #include "arena_table.h"
+#include "core/pass_stamp.h"
 #include "core/policy.h"
 #include "core/sample_interval.h"
 #include "latency_thread.h"
@@ -121,8 +122,7 @@ private:
 		SampleInterval interval;
 		uint64_t begun_ms; /* when this interval began */
 		KmodDevice::SamplingCost cost;
-		uint64_t pass_ms = 0; /* when the pass of the last report began */
-		uint64_t last_page = 0, last_touched = 0; /* of that report */
+		PassStamp pass = {};
 	};
 
 	void tick();
@@ -135,7 +135,6 @@ private:
 	/* policy_samples.cc */
 	void drain_samples(uint64_t now_ms);
 	Samples &samples_of(const Arena &arena, uint64_t now_ms);
-	void find_pass(Samples &samples, const cxl_kv_bpf_touch &record, uint64_t now_ms) const;
 	void end_interval(const ArenaEntry &entry, uint64_t now_ms);
 	void apply_moves(uint64_t now_ms);
 	void note_new(const Moved &moved);
