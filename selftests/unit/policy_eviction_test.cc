@@ -255,6 +255,37 @@ TEST_F(PolicyTest, WhereRoomIsNeededAPrefillSparesNobody)
 		EXPECT_GE(b, 64u) << "of slot 0";
 }
 
+/* Ages of both are compared: steps of 33 ms of an engine that tells, and passes of a second. */
+TEST_F(PolicyTest, WhoIsOnlySampledStaysForNoLongerThanWhoTellsThatItUsesMore)
+{
+	start();
+	policy->add_arena(2, geometry);
+	policy->open_session(1, 0, now_ms);
+	policy->open_session(2, 0, now_ms);
+	make_slot(0);
+	policy->moved({2, 0, 64}, Where::Hot, now_ms);
+	auto pass = [&] {
+		policy->sample(2, 0, ~0ull, 0, now_ms);
+		policy->interval(2);
+	};
+	for (uint32_t step = 0; step < 120 * 30; step++) {
+		if (step % 30 == 0)
+			pass();
+		now_ms += 33;
+		hint(CXL_KV_HINT_POSITION, 0, 1 + step % 200);
+		if (step % 8 < 4) /* a head, each 8th step */
+			score(0, step % 8, 0, 16, 0.1);
+		if (step % 30 == 29) {
+			EXPECT_TRUE(plan(hot_of(128, 200, 190, 190)).empty());
+		}
+	}
+	pass();
+	const auto orders = plan(hot_of(128, 112, 112, 112));
+	EXPECT_EQ(blocks(orders, Action::Spill).size(), 24u) << "and the next blocks of both";
+	for (const Order &order : orders)
+		EXPECT_EQ(order.extent.arena, 2u);
+}
+
 TEST_F(PolicyTest, BlocksBehindTheWindowAreDroppedNotSpilled)
 {
 	Geometry g = small_geometry();
