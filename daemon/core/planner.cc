@@ -483,7 +483,7 @@ bool Planner::is_told(const ArenaState &arena, uint32_t block) const
  */
 bool Planner::makes_way(const Victim &go, const Victim &come) const
 {
-	constexpr double several = 5;
+	constexpr double several = 6;
 
 	return come.again && go.priority * several < come.priority &&
 	       (!is_told(*come.arena, come.block) || come.gap <= go.arena->age(go.block));
