@@ -58,6 +58,7 @@ void PolicyThread::drain_samples(uint64_t now)
 {
 	if (!sampler_.loaded())
 		return;
+	const bool has_passes = sampler_.source() != "pmu";
 	sampler_.drain(kSamplesATick, [&](const cxl_kv_bpf_touch &record) {
 		auto entry = arenas_.find(record.arena);
 		if (!entry)
@@ -67,10 +68,9 @@ void PolicyThread::drain_samples(uint64_t now)
 		samples.interval.touched(blocks.first, blocks.touched);
 		/* The PMU has no passes: there it is the interval. */
 		const uint64_t begun_ms =
-			sampler_.source() == "pmu"
-				? samples.begun_ms
-				: samples.pass.of(record.first_page, record.touched, now,
-						  samples.interval.interval_ms());
+			has_passes ? samples.pass.of(record.first_page, record.touched, now,
+						     samples.interval.interval_ms())
+				   : samples.begun_ms;
 		policy_.sample(record.arena, blocks.first, blocks.touched, blocks.written,
 			       begun_ms);
 	});

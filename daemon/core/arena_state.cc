@@ -308,11 +308,9 @@ void ArenaState::begin_pass(uint64_t now_ms)
 		return;
 	pass_gap_ms_ = pass_ms_ && !was_silent ? now_ms - pass_ms_ : 0;
 	pass_ms_ = now_ms;
-	const bool is_first = !pass_;
-	watched_ = pass_;
+	const uint32_t before = pass_;
 	clock_.pass(pass_);
-	if (is_first)
-		watched_ = pass_;
+	watched_ = before ? before : pass_;
 }
 
 /* Touched in two passes in a row is touched twice, however far apart they are. */

@@ -12,6 +12,7 @@
  */
 #include "base/fd.h"
 #include "lib/object_client.h"
+#include "lib/run_on.h"
 
 #include <algorithm>
 #include <chrono>
@@ -145,16 +146,6 @@ std::pair<int, int> two_cpus()
 		last = cpu;
 	}
 	return {first, last};
-}
-
-/* The calling thread, and what it starts from now on. */
-void run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set);
 }
 
 /* Two threads that hand a turn to and fro. */

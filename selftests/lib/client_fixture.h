@@ -2,6 +2,7 @@
 /* What tests of libcxl_kv start from: a socket, a connection to open, the messages it logged. */
 #pragma once
 
+#include "lib/eventually.h"
 #include "lib/fake_manager.h"
 
 #include <chrono>
@@ -41,14 +42,7 @@ protected:
 
 	static bool eventually(const std::function<bool()> &condition)
 	{
-		using Clock = std::chrono::steady_clock;
-
-		for (auto end = Clock::now() + std::chrono::seconds(60); Clock::now() < end;) {
-			if (condition())
-				return true;
-			std::this_thread::sleep_for(std::chrono::milliseconds(1));
-		}
-		return false;
+		return test::eventually(condition);
 	}
 
 	TemporarySocket socket_;

@@ -151,16 +151,4 @@ Outcome TestServer::call(Request::Kind kind, const std::shared_ptr<Arena> &arena
 	return future.get();
 }
 
-bool eventually(const std::function<bool()> &condition, std::chrono::milliseconds deadline)
-{
-	auto end = std::chrono::steady_clock::now() + deadline;
-
-	while (!condition()) {
-		if (std::chrono::steady_clock::now() > end)
-			return false;
-		std::this_thread::sleep_for(std::chrono::milliseconds(1));
-	}
-	return true;
-}
-
 } // namespace cxlkv::test

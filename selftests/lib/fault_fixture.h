@@ -6,6 +6,7 @@
 #pragma once
 
 #include "lib/arena_client.h"
+#include "lib/eventually.h"
 #include "sys/fault_server.h"
 #include "sys/uring.h"
 
@@ -78,10 +79,6 @@ private:
 	std::unique_ptr<FaultServer> server_;
 	std::thread thread_;
 };
-
-/* True as soon as the condition holds; false after the deadline. */
-bool eventually(const std::function<bool()> &condition,
-		std::chrono::milliseconds deadline = std::chrono::seconds(60));
 
 /* Path of a new, empty spill file on a file system that knows O_DIRECT. */
 std::string new_spill_file();

@@ -6,6 +6,8 @@
  */
 #include "cxl_kv.h"
 #include "lib/control_peer.h"
+#include "lib/eventually.h"
+#include "lib/run_on.h"
 
 #include <chrono>
 #include <cmath>
@@ -21,7 +23,6 @@ using nlohmann::json;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr uint32_t kHeads = 2;     /* and CPUs, one each */
 constexpr uint32_t kBlocks = 2048; /* of a head, of a page each: a pass is short */
 constexpr uint32_t kTouched = 64;  /* at a time, of each head */
@@ -31,10 +32,7 @@ constexpr uint32_t kLongestMs = 2000, kShortestMs = 1000; /* a pass fits, in the
  * *moving. */
 [[noreturn]] void touch(cxl_kv_arena *arena, uint32_t head, const volatile bool *moving)
 {
-	cpu_set_t cpu;
-	CPU_ZERO(&cpu);
-	CPU_SET(head, &cpu);
-	if (sched_setaffinity(0, sizeof(cpu), &cpu))
+	if (!test::run_on(static_cast<int>(head)))
 		_exit(1);
 	volatile char sink = 0;
 	for (uint32_t turn = 0;; turn += *moving) {
@@ -127,13 +125,8 @@ protected:
 	static bool eventually(const std::function<bool()> &condition)
 	{
 		const char *slow = getenv("VM_SLOW");
-		const auto limit = std::chrono::seconds(120) * (slow ? atoi(slow) : 1);
-		for (auto end = Clock::now() + limit; Clock::now() < end;) {
-			if (condition())
-				return true;
-			std::this_thread::sleep_for(std::chrono::milliseconds(10));
-		}
-		return false;
+		return test::eventually(condition,
+					std::chrono::seconds(120) * (slow ? atoi(slow) : 1));
 	}
 
 	std::string socket_;
