@@ -196,6 +196,7 @@ void ArenaState::wish_prefetch(uint32_t block, double distance_tokens)
 void ArenaState::position(Session &session, uint32_t slot, uint32_t position, uint64_t now_ms)
 {
 	clock_.step(session.seen_step);
+	reports_steps_ = true;
 	if (position > session.position) {
 		session.life.use(now_ms);
 		drop_behind(slot, session.position, position);
@@ -309,7 +310,7 @@ void ArenaState::begin_pass(uint64_t now_ms)
 	pass_gap_ms_ = pass_ms_ && !was_silent ? now_ms - pass_ms_ : 0;
 	pass_ms_ = now_ms;
 	const uint32_t before = pass_;
-	clock_.pass(pass_);
+	clock_.step(pass_);
 	watched_ = before ? before : pass_;
 }
 
@@ -321,9 +322,15 @@ uint64_t ArenaState::resume_ms() const
 
 void ArenaState::interval()
 {
-	if (++nr_silent_ <= 2) /* the first had a pass, and the next one may be late */
+	/* Nothing of it was ever found by one; the first had one, and the next one may be late. */
+	if (!pass_ms_ || ++nr_silent_ <= 2)
 		return;
-	clock_.silent_pass(pass_);
+	/* What an engine that reports its own steps does not use while it makes none is no older.
+	 */
+	if (reports_steps_)
+		pass_ = clock_.now();
+	else
+		clock_.step(pass_);
 	watched_ = pass_;
 }
 

@@ -230,12 +230,13 @@ private:
 	TimedPins pins_;
 	ReuseLearner learner_;
 	uint64_t nr_ordered_[nr_wheres] = {};
-	uint64_t order_ms_ = 0;    /* of the last order */
-	uint64_t pass_ms_ = 0;     /* when the pass that is reported began, */
-	uint64_t pass_gap_ms_ = 0; /* after the one before it; 0: there was silence */
-	uint32_t pass_ = 0;        /* its step, */
-	uint32_t watched_ = 0;     /* and that of the one before; 0: there was none */
-	unsigned nr_silent_ = 0;   /* intervals since its last report */
+	uint64_t order_ms_ = 0;      /* of the last order */
+	uint64_t pass_ms_ = 0;       /* when the pass that is reported began, */
+	uint64_t pass_gap_ms_ = 0;   /* after the one before it; 0: there was silence */
+	uint32_t pass_ = 0;          /* its step, */
+	uint32_t watched_ = 0;       /* and that of the one before; 0: there was none */
+	unsigned nr_silent_ = 0;     /* intervals since its last report */
+	bool reports_steps_ = false; /* its engine reported one, ever */
 };
 
 template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band band, Asked &asked)

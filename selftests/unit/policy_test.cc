@@ -118,6 +118,26 @@ TEST_F(PolicyTest, ScoresOfAClientThatStoppedDecayByTheFormulaInEachInterval)
 	}
 }
 
+/* Which another engine may do, or have done, beside it. */
+TEST_F(PolicyTest, ScoresOfAClientThatStoppedDecayThoughAnotherReportedSteps)
+{
+	start();
+	make_slot(0);
+	policy->add_arena(2, geometry);
+	hint(CXL_KV_HINT_POSITION, 0, 1);
+	hint(CXL_KV_HINT_POSITION, 0, 2);
+	policy->moved({2, 0, 64}, Where::Hot, now_ms);
+	for (int i = 0; i < 5; i++) {
+		policy->sample(2, 0, 0xff, 0, now_ms += 1000);
+		policy->interval(2);
+	}
+	const double at_stop = policy->score(2, 3);
+	for (int n = 0; n <= 10; n++) {
+		policy->interval(2);
+		EXPECT_NEAR(policy->score(2, 3), at_stop * std::pow(0.8, n), 1e-6) << n;
+	}
+}
+
 TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 {
 	start();
@@ -126,8 +146,11 @@ TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 	hint(CXL_KV_HINT_POSITION, 0, 2);
 	score(0, 0, 0, 4, 0.5);
 	const double before = policy->score(1, 0);
-	for (int n = 1; n <= 10; n++)
+	policy->add_arena(2, geometry); /* of which no pass ever finds anything */
+	for (int n = 1; n <= 10; n++) {
 		policy->interval(1);
+		policy->interval(2);
+	}
 	EXPECT_EQ(policy->score(1, 0), before);
 }
 
