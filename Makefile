@@ -74,7 +74,7 @@ CHECK_SUITES := check-unit check-native check-vm
 .DEFAULT_GOAL := all
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile systemd/install.mk
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-21s %s\n", $$1, $$2 }' Makefile systemd/install.mk
 
 all: $(B)/bin/cxl-kvd $(B)/bin/cxl-kv $(LIBCXLKV) $(B)/bin/kv-engine $(EXAMPLES) ## daemon, command line, library, engine
 
@@ -254,12 +254,12 @@ check-vm: all kmod $(VMTEST) $(VM_NATIVE) ## tests in guests with two memory tie
 
 .PHONY: check-kernels
 check-kernels: all kmod $(VMTEST) $(VM_NATIVE) ## the module on Debian's kernels, 6.12 to the newest (root; chroots below build/kernels; hours)
-	@selftests/deps -n $(DEPS_KERNELS)
+	@selftests/deps -n $(DEPS_VM) $(DEPS_KERNELS)
 	@selftests/run -t 14400 $(wildcard selftests/vm/kernels/*)
 
 .PHONY: check-debug-kernel
 check-debug-kernel: all $(VMTEST) $(VM_NATIVE) ## the module in a kernel with KASAN, lockdep, kmemleak and faults, built for it (hours)
-	@selftests/deps -n $(DEPS_DEBUG_KERNEL)
+	@selftests/deps -n $(DEPS_VM) $(DEPS_DEBUG_KERNEL)
 	@selftests/run -t 14400 $(wildcard selftests/vm/debug-kernel/parts/*)
 
 check-deb: deps-deb all ## the packages on a clean Debian, in a chroot and in a guest (root; not in check)
@@ -286,7 +286,7 @@ bench-guest: all $(B)/bench/mover_bench $(B)/bench/wake_bench ## the mover besid
 
 .PHONY: bench-peers
 bench-peers: all $(B)/peers/workload ## KV pages in the right node: ours, DAMON and the kernel, a guest each (root; a kernel below build/kernels)
-	@selftests/deps -n $(DEPS_KERNELS)
+	@selftests/deps -n $(DEPS_VM) $(DEPS_KERNELS)
 	@selftests/peers/bench
 
 clean: ## remove everything that was built, and the kernels and chroots of check-kernels

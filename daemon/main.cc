@@ -5,6 +5,7 @@
  * thread (fault server), the policy thread and the mover have their own files.
  */
 #include "base/log.h"
+#include "base/written.h"
 #include "control.h"
 #include "node_spread.h"
 #include "options.h"
@@ -334,12 +335,13 @@ int main(int argc, char **argv)
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
-		return app.exit(e) ? 2 : 0; /* --help and --version end here too */
+		/* --help and --version end here too */
+		return written("cxl-kvd", app.exit(e) ? 2 : 0);
 	}
 
 	if (describe) {
 		fputs(describe_options().c_str(), stdout);
-		return 0;
+		return written("cxl-kvd", 0);
 	}
 	source.may_be_absent = config_option->count() == 0;
 	auto options = load_options(source.file, source.may_be_absent);
@@ -354,7 +356,7 @@ int main(int argc, char **argv)
 			printf("%s: no such file; ok, with the defaults\n", source.file.c_str());
 		else
 			printf("%s: ok\n", fmt::format("{}", fmt::join(*files, ", ")).c_str());
-		return 0;
+		return written("cxl-kvd", 0);
 	}
 	set_log_level(*options);
 	if (auto result = run(*options, source); !result) {

@@ -66,7 +66,6 @@ Findings examine(const std::string &spill_path, const Rates &rates)
 		if (auto arenas = ask_daemon({{"op", "list"}}))
 			list = std::move(*arenas);
 		examine_daemon(host, status, list, findings);
-		examine_use(status, list, rates, findings);
 		path = text_at(status, "/tiers/cold/path");
 		limit_bytes = number_at(status, "/tiers/cold/limit_bytes");
 	} else {
@@ -74,6 +73,7 @@ Findings examine(const std::string &spill_path, const Rates &rates)
 				    "systemctl start cxl-kvd; `journalctl -u cxl-kvd` says why "
 				    "where it fails"});
 	}
+	examine_use(status, list, rates, findings);
 	examine_storage(host, spill_place(path), limit_bytes, findings);
 	return findings;
 }

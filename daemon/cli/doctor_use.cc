@@ -89,9 +89,9 @@ void examine_use(const json &status, const json &list, const Rates &rates, Findi
 	if (!engine.is_null() && number_at(engine, "/pid") != number_at(status, "/pid")) {
 		examine_element(engine, out);
 		examine_fetch(engine, rates, out);
-	} else if (rates.prefill_tokens_per_s > 0) {
+	} else if (rates.prefill_tokens_per_s > 0 || rates.read_bytes_per_s > 0) {
 		out.push_back({Finding::Note, "fetch",
-			       "no engine is connected whose KV could be compared",
+			       "no engine whose KV could be compared is connected to a daemon",
 			       "run this again while one is"});
 	}
 }

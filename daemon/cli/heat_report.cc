@@ -69,7 +69,7 @@ std::string moment(const HeatReport &report, double at_s)
 
 std::string scale_text(const HeatReport &report, double top)
 {
-	return report.of == HeatOf::Score ? fmt::format("{:.3f}", top) : "100 %";
+	return report.of == HeatOf::Score ? fmt::format("{:.3g}", top) : "100 %";
 }
 
 /* ---- SVG ---- */

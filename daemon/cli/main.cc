@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* cxl-kv: finds the command in the table and runs it. */
+#include "base/written.h"
 #include "cli/commands.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -56,15 +56,6 @@ void keep_standard_files()
 			(void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* A figure that met a full disk is not "done". */
-int written(int exit)
-{
-	if (!fflush(stdout) && !ferror(stdout))
-		return exit;
-	fprintf(stderr, "cxl-kv: the output cannot be written: %s\n", strerror(errno));
-	return exit ? exit : kExitFailure;
-}
-
 int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -93,7 +84,7 @@ int main(int argc, char **argv)
 {
 	keep_standard_files();
 	try {
-		return written(dispatch(argc, argv));
+		return written("cxl-kv", dispatch(argc, argv));
 	} catch (const std::exception &e) { /* out of memory, or a library's surprise */
 		fprintf(stderr, "cxl-kv: %s\n", e.what());
 		return kExitFailure;

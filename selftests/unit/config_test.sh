@@ -17,6 +17,12 @@ example=systemd/cxl-kvd.toml
 "$daemon" --describe-config | sed 's/:.*//' | sort >"$tmp/known"
 [ "$(wc -l <"$tmp/known")" -gt 20 ]
 report $? "the daemon lists its keys"
+for option in --version --help --describe-config --check-config; do
+	! "$daemon" --config "$example" "$option" >/dev/full 2>"$tmp/said" &&
+		grep -q "cannot be written: No space left" "$tmp/said" || break
+done
+[ "$option" = --check-config ] && grep -q "cannot be written" "$tmp/said"
+report $? "what meets a full disk is a failure"
 
 "$daemon" --config "$example" --check-config
 report $? "the example is valid"

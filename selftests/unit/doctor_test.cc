@@ -359,6 +359,9 @@ TEST_F(Doctor, WhenTieringCannotHelp)
 	expect_in(use(status(), list, {5e9, 5000}), Finding::Good, "fetch",
 		  "65.5 us from the drive");
 	expect_in(use(status(), list, {5e9, 5100}), Finding::Warn, "fetch", "not the 3x");
+	/* Where no daemon answers, what was measured is not passed over in silence. */
+	EXPECT_TRUE(use({}, {}).empty());
+	expect_in(use({}, {}, {5e9, 0}), Finding::Note, "fetch", "no engine");
 	for (const char *odd : {"null", "[]", R"({"arenas":[7]})", R"({"arenas":{}})"})
 		use(json::parse(odd), json::parse(odd));
 }
