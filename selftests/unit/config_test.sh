@@ -17,12 +17,13 @@ example=systemd/cxl-kvd.toml
 "$daemon" --describe-config | sed 's/:.*//' | sort >"$tmp/known"
 [ "$(wc -l <"$tmp/known")" -gt 20 ]
 report $? "the daemon lists its keys"
+succeeded=
 for option in --version --help --describe-config --check-config; do
-	! "$daemon" --config "$example" "$option" >/dev/full 2>"$tmp/said" &&
-		grep -q "cannot be written: No space left" "$tmp/said" || break
+	"$daemon" --config "$example" "$option" >/dev/full 2>"$tmp/said" && succeeded+=" $option"
+	grep -q "cannot be written: No space left" "$tmp/said" || succeeded+=" $option, silently"
 done
-[ "$option" = --check-config ] && grep -q "cannot be written" "$tmp/said"
-report $? "what meets a full disk is a failure"
+[ -z "$succeeded" ]
+report $? "what meets a full disk is a failure$succeeded"
 
 "$daemon" --config "$example" --check-config
 report $? "the example is valid"
