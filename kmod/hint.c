@@ -87,8 +87,9 @@ static void pin(struct cxl_kv_head_state *head, const struct cxl_kv_hint *hint)
 {
 	unsigned long expires = 0;
 
-	if (hint->lifetime_ms) /* 0 means never */
-		expires = (jiffies + msecs_to_jiffies(hint->lifetime_ms)) ?: 1;
+	/* 0 means never; msecs_to_jiffies() takes what is past INT_MAX for that too. */
+	if (hint->lifetime_ms)
+		expires = (jiffies + DIV_ROUND_UP_ULL((u64)hint->lifetime_ms * HZ, MSEC_PER_SEC)) ?: 1;
 	WRITE_ONCE(head->pin_expires, expires);
 	WRITE_ONCE(head->priority, hint->priority);
 }

@@ -310,6 +310,15 @@ TEST_F(Hints, PinsExpire)
 	EXPECT_EQ(heads(0, 1)[0].priority, CXL_KV_DEFAULT_PRIORITY);
 }
 
+/* The longest lifetimes are as long as they say, 25 days and 49, and not for ever. */
+TEST_F(Hints, LongPinsExpireToo)
+{
+	for (uint32_t lifetime : {0x7fffffffu, 0x80000000u, 0xfffffff0u}) {
+		send({pin_hint(0, 90, lifetime)});
+		EXPECT_NEAR(heads(0, 1)[0].pin_ms, lifetime, 5000);
+	}
+}
+
 TEST_F(Hints, GoThroughTheRingInOrder)
 {
 	Producer producer(map_ring());
