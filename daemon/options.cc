@@ -253,6 +253,8 @@ Result<> Loader::file(const std::string &name)
 	/* The daemon would stand still in open() until somebody writes. */
 	if (std::filesystem::is_fifo(name, ec))
 		return error(EINVAL, name + ": is a pipe, not a configuration file");
+	if (std::filesystem::is_character_file(name, ec) && name != "/dev/null") /* has no end */
+		return error(EINVAL, name + ": is a device, not a configuration file");
 	std::ifstream in(name, std::ios::binary);
 	if (!in)
 		return sys_error(name);

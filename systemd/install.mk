@@ -95,7 +95,7 @@ uninstall: ## remove what install put there; PURGE=1 also configuration, spilled
 	@[ ! -d $(DESTDIR)$(SYSCONFDIR)/cxl-kv ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/cxl-kv
 	@[ -n "$(DESTDIR)" ] || systemd/host-setup remove $(if $(PURGE),purge)
 	@for left in $(DESTDIR)$(SYSCONFDIR)/cxl-kv $(DESTDIR)/var/lib/cxl-kv; do \
-		[ ! -e $$left ] || echo "kept $$left; \`make uninstall PURGE=1\` removes it too"; done
+		[ ! -e $$left ] || echo "kept $$left; \`make uninstall$(if $(DESTDIR), DESTDIR=$(DESTDIR)) PURGE=1\` removes it too"; done
 
 # Debian packages, built in a copy of the tree, so that nothing of this build gets into them.
 DEB := $(B)/deb/$(VERSION)

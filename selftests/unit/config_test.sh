@@ -43,6 +43,8 @@ diff "$tmp/known" "$tmp/page" | sed 's/^/# /'
 report "${PIPESTATUS[0]}" "cxl-kvd.toml(5) has every key and no other"
 ! "$daemon" --config "$tmp" --check-config 2>"$tmp/said" && grep -q "is a directory" "$tmp/said"
 report $? "a directory is no configuration"
+! "$daemon" --config /dev/zero --check-config 2>"$tmp/said" && grep -q "is a device" "$tmp/said"
+report $? "a device without an end is no configuration"
 mkfifo "$tmp/pipe"
 ! timeout 20 "$daemon" --config "$tmp/pipe" --check-config 2>"$tmp/said" && grep -q "is a pipe" "$tmp/said"
 report $? "a pipe is no configuration, and nobody waits for a writer"

@@ -65,6 +65,8 @@ report $? "a changed configuration survives installing again"
 
 staged uninstall PREFIX=/usr && [ "$(files)" = etc/cxl-kv/cxl-kvd.toml ]
 report $? "uninstall leaves the changed configuration and nothing else"
+grep -q "make uninstall DESTDIR=$tmp PURGE=1" "$tmp.log"
+report $? "and names the command that removes it there, not on the host"
 
 staged uninstall PREFIX=/usr PURGE=1 && [ -z "$(files)" ] && [ ! -e "$tmp/etc/cxl-kv" ]
 report $? "uninstall PURGE=1 after that removes what was kept"
