@@ -4,6 +4,7 @@
 # shellcheck disable=SC2034,SC2154 # bad is for the script; log, vm: set by it
 
 checks=0 bad=0
+taken="" # all that take_results was given, as it was
 
 result() {
 	checks=$((checks + 1))
@@ -19,16 +20,20 @@ give_up() {
 	exit 1
 }
 
-# PREFIX COMMAND...: the command's results are ours, with a prefix; there must be some.
+# PREFIX COMMAND...: the command's results are ours, with a prefix; there must be some, and it must not end by a signal.
 take_results() {
-	local prefix=$1 before=$checks line; shift
+	local prefix=$1 before=$checks line status; shift
 
 	while IFS= read -r line; do
+		taken+=$line$'\n'
 		case $line in
 		"ok "*) result ok "$prefix: ${line#ok * - }" ;;
 		"not ok "*) result "not ok" "$prefix: ${line#not ok * - }" ;;
 		"#"*) echo "$line" ;;
 		esac
 	done < <("$@" 2>/dev/null)
+	wait $!
+	status=$?
+	((status <= 1)) || result "not ok" "$prefix: ${1##*/} ended with status $status"
 	((checks > before)) || result "not ok" "$prefix: ${1##*/} ran"
 }
