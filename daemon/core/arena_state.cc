@@ -113,7 +113,7 @@ bool ArenaState::is_access(const Session &session, double mass) const
 void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)
 {
 	float wanted = static_cast<float>(options_.promote_score);
-	RunScored scored = score_run(table, first, nr, ema_, clock_.now(), score, wanted);
+	RunScored scored = score_run(table, first, nr, ema_, this_step(), score, wanted);
 	add_to_head(head, scored.resident);
 	for (uint32_t b = first; !adaptive_ && scored.promotable && b < first + nr; b++)
 		if (table.where(b) == Where::Warm && table.ema[b] >= wanted &&
@@ -124,7 +124,7 @@ void ArenaState::score(uint32_t first, uint32_t nr, float score, Head &head)
 /* Neighbours mostly were accessed together: the learner is told of stretches that were. */
 void ArenaState::access(uint32_t first, uint32_t nr, Session &session)
 {
-	uint32_t now = clock_.now(), nr_alike = 0;
+	uint32_t now = this_step(), nr_alike = 0;
 	bool has_cold = session.nr[as_index(Where::Cold)];
 	BlockState alike = {};
 
@@ -311,7 +311,7 @@ void ArenaState::begin_pass(uint64_t now_ms)
 	pass_ms_ = now_ms;
 	const uint32_t before = pass_;
 	clock_.step(pass_);
-	watched_ = before ? before : pass_;
+	watched_ = (before ? before : pass_) + silent_steps_;
 }
 
 /* Touched in two passes in a row is touched twice, however far apart they are. */
@@ -325,13 +325,12 @@ void ArenaState::interval()
 	/* Nothing of it was ever found by one; the first had one, and the next one may be late. */
 	if (!pass_ms_ || ++nr_silent_ <= 2)
 		return;
-	/* What an engine that reports its own steps does not use while it makes none is no older.
-	 */
-	if (reports_steps_)
-		pass_ = clock_.now();
-	else
-		clock_.step(pass_);
-	watched_ = pass_;
+	/* What an engine that reports its own steps does not use while it makes none is no older,
+	 * nor is what others do not use because this one is silent. */
+	if (!reports_steps_ && pass_ == clock_.now())
+		silent_steps_++;
+	pass_ = clock_.now();
+	watched_ = this_step();
 }
 
 Phase ArenaState::phase(uint32_t slot) const
@@ -391,8 +390,8 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 			add_to_head(head, -ema);
 		table.ema[block] = 0;
 		table.set_kind(block, 0);
-		table.scored[block] = clock_.now();
-		table.set_accessed(block, clock_.now());
+		table.scored[block] = this_step();
+		table.set_accessed(block, this_step());
 		if (where == Where::Empty)
 			table.set_priority(block, CXL_KV_DEFAULT_PRIORITY);
 		if (where == Where::Empty && session.empty())
@@ -409,8 +408,8 @@ void ArenaState::move_one(uint32_t block, Where where, uint64_t now_ms)
 	if (old == Where::Cold && where == Where::Hot && !ordered) {
 		session.life.use(now_ms);
 		/* A use, and the hint that may follow in this step is no other one. */
-		learner_.accessed(block, 1, table.state[block], clock_.now());
-		table.set_accessed(block, clock_.now());
+		learner_.accessed(block, 1, table.state[block], this_step());
+		table.set_accessed(block, this_step());
 		if (session.nr[as_index(Where::Cold)])
 			wish_neighbours(block);
 	}
@@ -443,7 +442,7 @@ void ArenaState::refused(uint32_t block, uint64_t now_ms)
 	table.set_hold(block, now_ms, options_.refusal_ms << (2 * nr));
 	table.set_refusals(block, std::min(nr + 1, max_refusals));
 	if (resident(table.where(block)))
-		table.set_accessed(block, clock_.now());
+		table.set_accessed(block, this_step());
 	if (outside_window(block))
 		to_drop.push_back({id_, block, 1});
 }
@@ -506,7 +505,7 @@ void ArenaState::enqueue(uint32_t block, Where tier)
 {
 	if (table.queued(block, tier))
 		return; /* its old entry will be put right by the scan that meets it */
-	queue(tier).push(place(block, tier), block, clock_.now());
+	queue(tier).push(place(block, tier), block, this_step());
 	table.set_queued(block, tier);
 }
 
@@ -529,15 +528,15 @@ void ArenaState::tidy_queue(Where tier)
 
 double ArenaState::rank(uint8_t kind, uint32_t step) const
 {
-	return adaptive_ ? learner_.worth(kind, clock_.now() - step) : step;
+	return adaptive_ ? learner_.worth(kind, this_step() - step) : step;
 }
 
 double ArenaState::priority(uint32_t block) const
 {
-	uint32_t age = clock_.now() - table.accessed(block);
 	if (adaptive_)
-		return -learner_.worth(table.kind(block), age);
-	return eviction_priority(current_ema(block), recency_decay(age, options_.decay_steps));
+		return -learner_.worth(table.kind(block), unused_for(block));
+	return eviction_priority(current_ema(block),
+				 recency_decay(unused_for(block), options_.decay_steps));
 }
 
 double ArenaState::score(uint32_t block) const
@@ -554,8 +553,8 @@ double ArenaState::promise(uint32_t block) const
 void ArenaState::add_to_head(Head &head, double ema)
 {
 	head.stats.ema_sum =
-		std::max(0.0, head.stats.ema_sum * ema_.decay(clock_.now() - head.ema_step) + ema);
-	head.ema_step = clock_.now();
+		std::max(0.0, head.stats.ema_sum * ema_.decay(this_step() - head.ema_step) + ema);
+	head.ema_step = this_step();
 }
 
 std::vector<HeadStats> ArenaState::heads() const
@@ -564,7 +563,7 @@ std::vector<HeadStats> ArenaState::heads() const
 	all.reserve(heads_.size());
 	for (const Head &head : heads_) {
 		HeadStats stats = head.stats;
-		stats.ema_sum *= ema_.decay(clock_.now() - head.ema_step);
+		stats.ema_sum *= ema_.decay(this_step() - head.ema_step);
 		stats.nr_hot = head.nr[as_index(Where::Hot)];
 		stats.nr_warm = head.nr[as_index(Where::Warm)];
 		stats.nr_cold = head.nr[as_index(Where::Cold)];

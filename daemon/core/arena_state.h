@@ -107,17 +107,22 @@ public:
 	/* The lowest is scanned first: a bucket of blocks of a kind, accessed at a step. */
 	[[nodiscard]] double rank(uint8_t kind, uint32_t step) const;
 	/* Time to learn; once a plan. */
-	void learn() { learner_.run(clock_.now()); }
+	void learn() { learner_.run(this_step()); }
 	[[nodiscard]] double score(uint32_t block) const;
 	/* Uses a step that it may still have: what was learned of its like, until then its score.
 	 */
 	[[nodiscard]] double promise(uint32_t block) const;
-	/* Steps since its last use. Of a session that is only sampled, as of the last pass that is
+	/* Steps since its last use. */
+	[[nodiscard]] uint32_t unused_for(uint32_t block) const
+	{
+		return this_step() - table.accessed(block);
+	}
+	/* The same, but of a session that is only sampled, as of the last pass that is
 	 * over: what was touched in it is as young as can be, whatever others did since. */
 	[[nodiscard]] uint32_t age(uint32_t block) const
 	{
 		const bool sampled = watched_ && !sessions[geometry_.slot_of(block)].scored;
-		const uint32_t now = sampled ? watched_ : clock_.now(),
+		const uint32_t now = sampled ? watched_ : this_step(),
 			       used = table.accessed(block);
 		return now > used ? now - used : 0;
 	}
@@ -184,13 +189,15 @@ private:
 		uint32_t nr[nr_wheres] = {};
 	};
 
+	/* The step: that of the clock, and those that passed in its silence alone. */
+	[[nodiscard]] uint32_t this_step() const { return clock_.now() + silent_steps_; }
 	void score(const cxl_kv_hint &hint);
 	[[nodiscard]] bool is_access(const Session &session, double mass) const;
 	/* Its use in this step is known. */
 	[[nodiscard]] bool is_used_now(uint32_t block) const
 	{
-		return table.kind(block) && table.accessed(block) == clock_.now() &&
-		       table.scored[block] == clock_.now();
+		return table.kind(block) && table.accessed(block) == this_step() &&
+		       table.scored[block] == this_step();
 	}
 	void score(uint32_t first, uint32_t nr, float score, Head &head);
 	void access(uint32_t first, uint32_t nr, Session &session);
@@ -210,7 +217,7 @@ private:
 	void enqueue(uint32_t block, Where tier);
 	float current_ema(uint32_t block) const
 	{
-		return table.ema[block] * ema_.decay(clock_.now() - table.scored[block]);
+		return table.ema[block] * ema_.decay(this_step() - table.scored[block]);
 	}
 	void add_to_head(Head &head, double ema);
 	VictimQueue &queue(Where tier) { return tier == Where::Hot ? hot_queue_ : warm_queue_; }
@@ -233,8 +240,9 @@ private:
 	uint64_t order_ms_ = 0;      /* of the last order */
 	uint64_t pass_ms_ = 0;       /* when the pass that is reported began, */
 	uint64_t pass_gap_ms_ = 0;   /* after the one before it; 0: there was silence */
-	uint32_t pass_ = 0;          /* its step, */
-	uint32_t watched_ = 0;       /* and that of the one before; 0: there was none */
+	uint32_t pass_ = 0;          /* its step on the clock, */
+	uint32_t watched_ = 0;       /* and this_step() in the one before; 0: there was none */
+	uint32_t silent_steps_ = 0;  /* in which it aged alone */
 	unsigned nr_silent_ = 0;     /* intervals since its last report */
 	bool reports_steps_ = false; /* its engine reported one, ever */
 };
@@ -258,7 +266,7 @@ template <typename Asked> void ArenaState::scan(Where tier, VictimQueue::Band ba
 		bool more() const { return asked.more(); }
 		bool enough() const { return asked.enough(); }
 	} answers{*this, tier, asked};
-	queue(tier).scan(band, clock_.now(), answers);
+	queue(tier).scan(band, this_step(), answers);
 }
 
 } // namespace cxlkv

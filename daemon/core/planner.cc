@@ -445,9 +445,9 @@ void Planner::exchange()
 			     pb = std::max(b.priority, next_to_nothing);
 		if (pa != pb)
 			return pa < pb;
-		const uint32_t ua = a.arena->table.accessed(a.block),
-			       ub = b.arena->table.accessed(b.block);
-		return ua != ub ? ua < ub : a.block > b.block;
+		const uint32_t ua = a.arena->unused_for(a.block),
+			       ub = b.arena->unused_for(b.block);
+		return ua != ub ? ua > ub : a.block > b.block;
 	});
 	auto go = found.begin();
 	for (const Victim &come : promotable_) {

@@ -3,8 +3,8 @@
  * The clock of the policy, in decode steps. Who decodes side by side shares a step:
  * it ends when one of them reports the second time, so the clock counts the steps of
  * the fastest, and one that stalls ages. Sessions report positions. An arena that is
- * sampled reports passes of the sampler over it, and where its engine reports no
- * positions, also those that find nothing.
+ * sampled reports passes of the sampler over it that find something; those that find
+ * nothing age it alone.
  */
 #pragma once
 

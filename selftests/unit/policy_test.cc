@@ -154,6 +154,32 @@ TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 	EXPECT_EQ(policy->score(1, 0), before);
 }
 
+/* Nor is what one client that fell silent does not do. */
+TEST_F(PolicyTest, SilenceAgesNobodyElse)
+{
+	start();
+	make_slot(0);
+	hint(CXL_KV_HINT_POSITION, 0, 1);
+	hint(CXL_KV_HINT_POSITION, 0, 2);
+	score(0, 0, 0, 4, 0.5);
+	const double before = policy->score(1, 0);
+	policy->add_arena(2, geometry);
+	policy->moved({2, 0, 64}, Where::Hot, now_ms);
+	policy->sample(2, 0, 0xff, 0, now_ms += 1000);
+	const double after_touch = policy->score(1, 0), touched = policy->score(2, 3);
+	EXPECT_GE(after_touch, before * 0.8 - 1e-6); /* a step of a client beside it */
+	for (int n = 1; n <= 20; n++) {
+		policy->interval(1);
+		policy->interval(2);
+	}
+	EXPECT_EQ(policy->score(1, 0), after_touch);
+	EXPECT_LT(policy->score(2, 3), touched * std::pow(0.8, 15));
+	/* It comes back, and is as young as can be. */
+	policy->sample(2, 0, 0xff, 0, now_ms += 1000);
+	EXPECT_GT(policy->score(2, 3), 0.15);
+	EXPECT_GE(policy->score(1, 0), after_touch * 0.8 - 1e-6);
+}
+
 /* Arenas whose passes are at different times, a step is one of each. */
 TEST_F(PolicyTest, ManyArenasThatAreSampledAgeNoFasterThanOne)
 {

@@ -54,7 +54,7 @@ TEST(Report, TheWarmestLayerAndMomentAreTheDarkest)
 	EXPECT_EQ(lines[1], "     0 |    |");
 	EXPECT_EQ(lines[2], "     1 |  @ |");
 	EXPECT_EQ(lines[3], "     2 |    |");
-	EXPECT_NE(lines[0].find("0.800"), std::string::npos) << lines[0];
+	EXPECT_NE(lines[0].find("= 0 to 0.8"), std::string::npos) << lines[0];
 }
 
 TEST(Report, AnySizeFitsATerminal)
