@@ -33,27 +33,25 @@ static int lease_block(uint64_t *word)
 	return !!(KV_STATES(state_of(seen)) & KV_STATES_HERE);
 }
 
-/* One less of the first count that is not zero; never below: the bits above are the manager's. */
-static int count_down(uint64_t *word, uint64_t first_mask, uint64_t second_mask)
-{
-	uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED), mask;
-
-	do {
-		mask = seen & first_mask ? first_mask : second_mask;
-		if (!(seen & mask))
-			return -EINVAL;
-	} while (!__atomic_compare_exchange_n(word, &seen, seen - (mask & -mask), true,
-					      __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-	return 0;
-}
-
 /*
  * Where leases have expired, this may be one of those: it is taken for one, so that
- * a lease that was made since is kept; at worst that expires in its turn.
+ * a lease that was made since is kept; at worst that expires in its turn. Never below
+ * zero: the bits above are the manager's.
  */
 static int unlease_block(uint64_t *word)
 {
-	return count_down(word, CXL_KV_WORD_EXPIRED_MASK, CXL_KV_WORD_LEASES_MASK);
+	uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED), one;
+
+	do {
+		if (seen & CXL_KV_WORD_EXPIRED_MASK)
+			one = CXL_KV_WORD_EXPIRED_ONE;
+		else if (seen & CXL_KV_WORD_LEASES_MASK)
+			one = CXL_KV_WORD_LEASES_ONE;
+		else
+			return -EINVAL;
+	} while (!__atomic_compare_exchange_n(word, &seen, seen - one, true, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+	return 0;
 }
 
 static uint64_t *first_word(const struct cxl_kv_arena *arena, const struct cxl_kv_range *range)
@@ -88,7 +86,7 @@ static void roll_back(struct cxl_kv_arena *arena, const struct cxl_kv_range *ran
 		uint64_t *words = first_word(arena, &ranges[i]);
 
 		for (uint32_t b = 0; b < ranges[i].nr_blocks && nr_leased; b++, nr_leased--)
-			count_down(&words[b], CXL_KV_WORD_LEASES_MASK, CXL_KV_WORD_EXPIRED_MASK);
+			unlease_block(&words[b]);
 	}
 }
 

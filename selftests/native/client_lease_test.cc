@@ -205,6 +205,26 @@ TEST_F(ArenaTest, LateUnleaseLeavesALeaseThatWasMadeSince)
 	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), -EINVAL);
 }
 
+/* What the model found: while it waits for a fetch its time ends, and then the fetch fails. */
+TEST_F(ArenaTest, LeaseThatFailsLateLeavesALeaseThatWasMadeSince)
+{
+	const cxl_kv_range one{0, 0, 0, 1};
+
+	create();
+	set_states(0, 1, CXL_KV_COLD);
+	set_script([&](Request &request) {
+		/* As the manager does it at the limit; then another thread leases. */
+		word(0) += CXL_KV_WORD_EXPIRED_ONE - CXL_KV_WORD_LEASES_ONE;
+		word(0) += CXL_KV_WORD_LEASES_ONE;
+		return FakeManager::error(request, "EIO");
+	});
+	EXPECT_EQ(cxl_kv_lease(arena_, &one, 1, 1000, nullptr), -EIO);
+	EXPECT_EQ(leases(0), 1u);
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), 0);
+	EXPECT_EQ(leases(0), 0u);
+	EXPECT_EQ(cxl_kv_unlease(arena_, &one, 1), -EINVAL);
+}
+
 TEST_F(ArenaTest, ConcurrentLeasesEndAtZero)
 {
 	std::atomic<bool> stop{false};
