@@ -3,7 +3,8 @@
  * Random calls of /dev/cxl_kv that know its structures: an argument begins as a
  * valid one and is then spoilt a little, so that most of the module's code is
  * reached. Several processes with two threads each share open files; arenas are
- * registered, torn, remapped and left behind, children exit and exec with them.
+ * registered, touched, torn, remapped and left behind, children exit and exec with
+ * them.
  * Meanwhile managers die in the middle of their calls, and where there is a range
  * for it, the module adds a node, on which the arenas are, and it is removed.
  *
@@ -18,6 +19,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <numaif.h>
 #include <poll.h>
 #include <random>
@@ -269,7 +271,7 @@ private:
 		std::byte *at = arena.map.data() + random_() % 128 * 4096;
 		size_t bytes = (1 + random_() % 8) * 4096;
 
-		switch (random_() % 9) {
+		switch (random_() % 11) {
 		case 0: { /* a ring, or what is none */
 			size_t length = pick({4096ul, 8192ul, 12288ul});
 			void *ring =
@@ -322,6 +324,12 @@ private:
 		case 7:
 			read(file(), page_, 64);
 			break;
+		case 8: /* by the kernel: it says EFAULT where others would get a signal */
+			read(zeros_.get(), at, bytes);
+			break;
+		case 9:
+			pwrite(scratch_.get(), at, bytes, 0);
+			break;
 		default: /* new memory, now and then: what was spoilt is gone */
 			if (one_of(4))
 				parts_[random_() % parts_.size()] = std::make_unique<ArenaParts>();
@@ -337,9 +345,10 @@ private:
 	uint8_t argument_[4096] = {};
 	cxl_kv_hint hints_[40];
 	std::vector<std::unique_ptr<ArenaParts>> parts_;
+	Fd zeros_{open("/dev/zero", O_RDONLY | O_CLOEXEC)},
+		scratch_{memfd_create("scratch", MFD_CLOEXEC)};
 };
 
-/* Never writes to a page that the arena may have lost: SIGBUS is for others. */
 int process(Totals &totals, unsigned number, uint64_t seed, uint64_t nr_calls)
 {
 	Fd first(open("/dev/cxl_kv", O_RDWR | O_CLOEXEC)),
@@ -433,6 +442,7 @@ protected:
 				removed = true;
 				nr_removed += !error;
 			}
+			look_at_arenas();
 			usleep(random() % 100000);
 			kill(pid, SIGKILL);
 			waitpid(pid, nullptr, 0);
@@ -440,6 +450,20 @@ protected:
 				nr_ended++;
 				EXPECT_EQ(status, 0) << "a process ended by a signal";
 			}
+		}
+	}
+
+	/* What the passes found, while arenas and their folders come and go. */
+	void look_at_arenas()
+	{
+		std::error_code gone;
+		for (auto at = std::filesystem::directory_iterator("/sys/class/cxl_kv", gone);
+		     at != std::filesystem::directory_iterator(); at.increment(gone)) {
+			auto number = [&](const char *name) {
+				return strtoull(read_file(at->path() / name).c_str(), nullptr, 10);
+			};
+			nr_passes = std::max(nr_passes, number("sample/passes"));
+			nr_touched = std::max(nr_touched, number("sample/touched_pages"));
 		}
 	}
 
@@ -462,6 +486,7 @@ protected:
 
 	Totals *totals = nullptr;
 	unsigned nr_mortals = 0, nr_removed = 0;
+	unsigned long long nr_passes = 0, nr_touched = 0; /* of the arena that had most */
 };
 
 TEST_F(Fuzz, RandomCallsDoNoHarm)
@@ -476,10 +501,11 @@ TEST_F(Fuzz, RandomCallsDoNoHarm)
 		round(seed + 10000 * i, nr_calls / nr_rounds);
 	std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 	printf("# CXL_KV_FUZZ_SEED=%lu: %lu calls, %.0f a second; %u managers killed, node removed "
-	       "under way "
-	       "in %u of %u rounds\n# succeeded, by command:",
+	       "under way in %u of %u rounds\n"
+	       "# of the arenas that were looked at, one had %llu passes, one %llu touched pages\n"
+	       "# succeeded, by command:",
 	       seed, totals->calls.load(), double(totals->calls) / seconds.count(), nr_mortals,
-	       nr_removed, nr_rounds);
+	       nr_removed, nr_rounds, nr_passes, nr_touched);
 	for (uint32_t command : commands) {
 		uint64_t nr = totals->successes[command - CXL_KV_IOC_INFO];
 		printf(" %lu", nr);
@@ -488,6 +514,8 @@ TEST_F(Fuzz, RandomCallsDoNoHarm)
 			<< " gets past the checks";
 	}
 	printf("\n");
+	EXPECT_GT(nr_touched, 0u) << "the passes had nothing to find";
+	EXPECT_TRUE(nr_removed || parameters().empty()) << "the node was always busy";
 	EXPECT_EQ(totals->wrong_errno.load(), 0u)
 		<< "an undocumented errno, of ioctl " << std::hex << totals->wrong_request.load();
 }
