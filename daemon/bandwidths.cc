@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "bandwidths.h"
 
+#include "base/json_from.h"
 #include "base/log.h"
 #include "sys/tier_bench.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace cxlkv {
@@ -27,10 +27,10 @@ uint64_t ns_of(uint64_t bytes, double MBps)
 
 Result<> Bandwidths::read(const std::string &file)
 {
-	std::ifstream in(file);
-	if (!in)
-		return sys_error(file);
-	auto figures = nlohmann::json::parse(in, nullptr, false);
+	auto read = json_from_file(file);
+	if (!read)
+		return read.error();
+	const nlohmann::json &figures = *read;
 	auto number = [&](const char *pointer) {
 		nlohmann::json::json_pointer at(pointer);
 		return figures.contains(at) && figures[at].is_number() ? figures[at].get<double>()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "control.h"
 
+#include "base/json_from.h"
 #include "control_format.h"
 #include "control_line.h"
 
@@ -125,13 +126,16 @@ ControlSocket::Handler Control::handler()
 
 bool Control::line(const Peer &peer, const std::string &text, Files &files)
 {
-	json in = json::parse(text, nullptr, false);
+	auto request = json_from(text);
 	Answer answer{&parts_.socket, peer.connection, nullptr};
 
-	if (!in.is_object()) {
-		answer.fail(EPROTO, "a request is one JSON object on one line");
+	if (!request || !request->is_object()) {
+		answer.fail(EPROTO, fmt::format("a request is one JSON object on one line, nested "
+						"at most {} deep",
+						kMaxJsonDepth));
 		return false;
 	}
+	const json &in = *request;
 	if (in.contains("id") && (in["id"].is_number() || in["id"].is_string()))
 		answer.id = in["id"];
 	std::string op = get_text(in, "op");

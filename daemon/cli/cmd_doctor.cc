@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* cxl-kv doctor: examines the host and, where it runs, the daemon. Changes nothing. */
+#include "base/json_from.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -119,9 +119,12 @@ int cmd_doctor(int argc, char **argv)
 		return *exit;
 
 	if (!measured.empty()) {
-		std::ifstream file(measured);
-		rates.read_bytes_per_s =
-			real_at(json::parse(file, nullptr, false), "/cold/read_MBps") * 1e6;
+		auto figures = json_from_file(measured);
+		if (!figures) {
+			fmt::print(stderr, "cxl-kv doctor: {}\n", figures.error().what);
+			return kExitFailure;
+		}
+		rates.read_bytes_per_s = real_at(*figures, "/cold/read_MBps") * 1e6;
 		if (rates.read_bytes_per_s <= 0) {
 			fmt::print(
 				stderr,

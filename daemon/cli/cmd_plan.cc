@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* cxl-kv plan: sizes, times and cost of a deployment, from a model of it. Needs no daemon. */
+#include "base/json_from.h"
 #include "base/result.h"
 #include "cli/args.h"
 #include "cli/commands.h"
@@ -7,7 +8,6 @@
 #include "cli/plan_rows.h"
 
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -49,11 +49,13 @@ Result<double> element_bytes(const json &config)
 /* The shape in a Hugging Face config.json. */
 Result<KvShape> shape_of_config(const std::string &path)
 {
-	std::ifstream in(path);
-	if (!in)
-		return sys_error(path +
-				 ": not llama-70b or llama-8b, and no file that can be read");
-	json config = json::parse(in, nullptr, false);
+	auto read = json_from_file(path);
+	if (!read && read.error().code == EINVAL)
+		return read.error();
+	if (!read)
+		return error(read.error().code,
+			     read.error().what + "; it is not llama-70b or llama-8b either");
+	json config = std::move(*read);
 	if (!config.is_object())
 		return error(EINVAL, path + ": not a JSON object");
 	if (auto text = config.find("text_config"); text != config.end() && text->is_object())
@@ -142,11 +144,11 @@ int cmd_plan(int argc, char **argv)
 	}
 	in.shape = *shape;
 	if (!measured.empty()) {
-		std::ifstream file(measured);
-		auto used = file ? use_measured(json::parse(file, nullptr, false), in)
-				 : Result<>(sys_error("cannot be read"));
+		auto figures = json_from_file(measured);
+		auto used = figures ? use_measured(*figures, in) : figures.error();
 		if (!used) {
-			fmt::print(stderr, "cxl-kv plan: {}: {}\n", measured, used.error().what);
+			fmt::print(stderr, "cxl-kv plan: {}\n",
+				   figures ? used.error().in(measured).what : used.error().what);
 			return kExitFailure;
 		}
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* cxl-kv sim: traces through the policy and its rivals. Needs no daemon. */
+#include "base/json_from.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/control_client.h"
@@ -80,12 +81,11 @@ std::string take_latencies(const std::string &text, SimOptions &options)
 /* What `cxl-kv bench` measured: the fastest node of a tier, the median read of a block. */
 std::string take_measured(const std::string &path, SimOptions &options)
 {
-	std::ifstream file(path);
-	auto figures = nlohmann::json::parse(file, nullptr, false);
-	if (!figures.is_object())
+	auto figures = json_from_file(path);
+	if (!figures || !figures->is_object())
 		return "a file that `cxl-kv bench -o` wrote";
-	double ns[3] = {0, 0, real_at(figures, "/cold/block_read_p50_ns")};
-	for (const auto &node : figures.value("nodes", nlohmann::json::array())) {
+	double ns[3] = {0, 0, real_at(*figures, "/cold/block_read_p50_ns")};
+	for (const auto &node : figures->value("nodes", nlohmann::json::array())) {
 		double &best = ns[text_at(node, "/tier") == "warm"];
 		double read = real_at(node, "/read_ns");
 		best = best > 0 ? std::min(best, read) : read;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "cli/control_client.h"
 
+#include "base/json_from.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "sys/control_socket.h"
@@ -31,13 +32,15 @@ std::string socket_path()
 
 Result<json> parse_answer(const std::string &line)
 {
-	json answer = json::parse(line, nullptr, false);
-	if (!answer.is_object())
+	auto answer = json_from(line);
+	if (!answer)
+		return error(EPROTO, "the daemon's answer: " + answer.error().what);
+	if (!answer->is_object())
 		return error(EPROTO, "the daemon's answer is not a JSON object");
-	if (answer.contains("error")) {
-		std::string why = text_at(answer, "/message");
+	if (answer->contains("error")) {
+		std::string why = text_at(*answer, "/message");
 		return error(EREMOTEIO,
-			     why.empty() ? "the daemon says " + text_at(answer, "/error") : why);
+			     why.empty() ? "the daemon says " + text_at(*answer, "/error") : why);
 	}
 	return answer;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sim/block_trace.h"
 
+#include "base/json_from.h"
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -36,14 +38,16 @@ struct Line {
 /* "" or what is wrong. */
 std::string parse_json(std::string_view text, Line &line)
 {
-	auto json = nlohmann::json::parse(text, nullptr, false);
-	if (!json.is_object())
+	auto json = json_from(text);
+	if (!json)
+		return json.error().what;
+	if (!json->is_object())
 		return "not a JSON object";
-	auto time = json.find("timestamp"), ids = json.find("hash_ids");
-	if (time == json.end() || !time->is_number() || time->get<double>() < 0 ||
+	auto time = json->find("timestamp"), ids = json->find("hash_ids");
+	if (time == json->end() || !time->is_number() || time->get<double>() < 0 ||
 	    time->get<double>() > 1e18)
 		return "no \"timestamp\" in ms";
-	if (ids == json.end() || !ids->is_array())
+	if (ids == json->end() || !ids->is_array())
 		return "no \"hash_ids\" array";
 	line.time_ms = static_cast<uint64_t>(time->get<double>());
 	for (const auto &id : *ids) {

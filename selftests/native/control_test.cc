@@ -51,6 +51,22 @@ TEST_F(ControlTest, TextCutWithinACharacterIsAnswered)
 	expect_served();
 }
 
+TEST_F(ControlTest, WhatIsNestedTooDeepIsRefused)
+{
+	const std::string deep = std::string(30000, '[') + std::string(30000, ']');
+	for (const char *key : {"set", "id", "ranges"}) {
+		json answer = ControlPeer(daemon_.socket())
+				      .ask(std::string(R"({"op":"tune","set":{},")") + key +
+					   R"(":{"a":)" + deep + "}}");
+		ASSERT_TRUE(answer.is_object()) << key;
+		EXPECT_EQ(answer.value("error", ""), "EPROTO") << key;
+		EXPECT_NE(answer.value("message", "").find("nested at most 64 deep"),
+			  std::string::npos)
+			<< answer;
+	}
+	expect_served();
+}
+
 TEST_F(ControlTest, APeerThatReadsNothingTakesFewFiles)
 {
 	if (!Fd(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC)))

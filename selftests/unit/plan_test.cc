@@ -319,3 +319,22 @@ TEST_F(PlanConfig, WrongOnesAreRefusedByName)
 		EXPECT_NE(err.find("cxl-kv-plan-config.json"), std::string::npos) << err;
 	}
 }
+
+/* Where it was printed, or copied, the stack ended. */
+TEST_F(PlanConfig, IsNotReadWhereItIsNestedTooDeep)
+{
+	const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+	for (const std::string &wrong : {deep, R"({"num_hidden_layers":)" + deep + "}",
+					 R"({"text_config":{"a":)" + deep + "}}",
+					 R"({"a\"":"]]","num_hidden_layers":)" + deep + "}"}) {
+		EXPECT_EQ(plan(wrong), kExitFailure);
+		EXPECT_NE(err.find("cxl-kv-plan-config.json: JSON nested more than 64 deep"),
+			  std::string::npos)
+			<< err.substr(0, 200);
+	}
+	/* Brackets within a string nest nothing. */
+	EXPECT_EQ(plan(R"({"num_hidden_layers":2,"num_attention_heads":4,"head_dim":16,"a":")" +
+		       std::string(1000, '[') + R"(\"[[\\"})"),
+		  kExitOk)
+		<< err.substr(0, 200);
+}
