@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <sys/un.h>
 #include <type_traits>
 
 namespace cxlkv {
@@ -213,6 +214,18 @@ template <typename Field> OptionKey path(const char *table, const char *name, Fi
 	return make_key(table, name, "a path of a file", field, path_of);
 }
 
+/* Longer ones are paths of files, but no socket can be bound to them. */
+template <typename Field> OptionKey socket(const char *table, const char *name, Field field)
+{
+	constexpr size_t longest = sizeof(sockaddr_un::sun_path) - 1;
+
+	return make_key(table, name, fmt::format("a path of a socket, up to {} bytes", longest),
+			field, [](const toml::node &node) {
+				auto value = path_of(node);
+				return value && value->size() <= longest ? value : std::nullopt;
+			});
+}
+
 template <typename Field> OptionKey paths(const char *table, const char *name, Field field)
 {
 	return make_key(table, name, "a list of paths such as [\"/mnt/b/spill\"]", field, paths_of);
@@ -312,7 +325,7 @@ template <typename Field> OptionKey uids(const char *table, const char *name, Fi
 std::vector<OptionKey> option_keys()
 {
 	return {
-		path("daemon", "socket", FIELD(daemon.socket)),
+		socket("daemon", "socket", FIELD(daemon.socket)),
 		choice("daemon", "log_level", {"error", "warning", "info", "debug"}, FIELD(daemon.log_level)),
 		path("daemon", "measured", FIELD(daemon.measured)),
 		number("daemon", "interval_ms", 1, 10000, FIELD(daemon.interval_ms)),

@@ -60,7 +60,9 @@ Result<ControlClient> ControlClient::connect()
 	sockaddr_un address = {};
 	address.sun_family = AF_UNIX;
 	if (path.size() >= sizeof(address.sun_path))
-		return error(ENAMETOOLONG, path + ": too long for a socket's name");
+		return error(ENAMETOOLONG,
+			     fmt::format("CXL_KV_SOCKET={}: a socket's path has up to {} bytes",
+					 path, sizeof(address.sun_path) - 1));
 	memcpy(address.sun_path, path.data(), path.size());
 
 	Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -68,6 +68,15 @@ policy.max_extent_bytes|2097153|a whole number from 4096
 tenant.x.hot|"nope"|bytes such as "64GiB", or "none"
 END
 
+
+# As long as the kernel takes, and a byte more.
+long=/tmp/$(printf %0102d 0)
+broken 2 "daemon.socket = " "it takes a path of a socket, up to 107 bytes" \
+	< <(printf '[daemon]\nsocket = "%s1"\n' "$long")
+printf '[daemon]\nsocket = "%s"\n' "$long" >"$file"
+"$daemon" --config "$file" --check-config >/dev/null
+report $? "daemon.socket: 107 bytes"
+
 broken 2 hot.limt "[hot] has: limit, nodes" <<<'[hot]
 limt = "1GiB"'
 broken 1 "[hto]" "there are: daemon, hot" <<<'[hto]'

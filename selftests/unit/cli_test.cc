@@ -232,6 +232,15 @@ TEST(Cli, NoDaemonIsExitThreeAndSaysHowToStartIt)
 	unsetenv("CXL_KV_SOCKET");
 }
 
+TEST(Cli, ASocketsPathThatIsTooLongIsToldTheLimit)
+{
+	setenv("CXL_KV_SOCKET", ("/tmp/" + std::string(103, 'x')).c_str(), 1);
+	Ran ran = capture(cmd_status, {"status"});
+	EXPECT_EQ(ran.exit, kExitFailure);
+	EXPECT_NE(ran.err.find("up to 107 bytes"), std::string::npos) << ran.err;
+	unsetenv("CXL_KV_SOCKET");
+}
+
 TEST(Cli, HangUpAndGarbageAndRefusal)
 {
 	{
