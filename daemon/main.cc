@@ -16,8 +16,10 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <exception>
 #include <fcntl.h>
 #include <fmt/ranges.h>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <sys/signalfd.h>
 #include <systemd/sd-daemon.h>
@@ -317,9 +319,7 @@ Result<> run(Options options, const ConfigSource &source)
 		});
 }
 
-} // namespace
-
-int main(int argc, char **argv)
+int daemon_main(int argc, char **argv)
 {
 	ConfigSource source{kDefaultConfig};
 	bool check = false, describe = false;
@@ -365,4 +365,18 @@ int main(int argc, char **argv)
 		return result.error().code == EINVAL ? 2 : 1;
 	}
 	return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	try {
+		return daemon_main(argc, argv);
+	} catch (const std::bad_alloc &) {
+		log_error("out of memory");
+	} catch (const std::exception &e) { /* a library's surprise */
+		log_error("{}", e.what());
+	}
+	return 1;
 }

@@ -246,7 +246,6 @@ Result<> Loader::table(const std::string &name, const toml::node &node, const st
 Result<> Loader::file(const std::string &name)
 {
 	std::error_code ec;
-	std::ostringstream text;
 	toml::table root;
 
 	nr_sources_++;
@@ -260,13 +259,14 @@ Result<> Loader::file(const std::string &name)
 		return sys_error(name);
 	if (std::filesystem::is_directory(name, ec)) /* which reads like an empty file */
 		return error(EISDIR, name + ": is a directory, not a configuration file");
-	text << in.rdbuf();
+	/* Not by <<, which takes what fits into memory for all of it. */
+	const std::string text(std::istreambuf_iterator<char>(in), {});
 	try {
-		root = toml::parse(text.str(), name);
+		root = toml::parse(text, name);
 	} catch (const toml::parse_error &e) {
 		size_t line = e.source().begin.line;
-		return error(EINVAL, fmt::format("{}:{}: {}: {}", name, line,
-						 key_at(text.str(), line), e.description()));
+		return error(EINVAL, fmt::format("{}:{}: {}: {}", name, line, key_at(text, line),
+						 e.description()));
 	}
 	for (auto &&[key, node] : root)
 		if (auto done = table(std::string(key.str()), node, name); !done)

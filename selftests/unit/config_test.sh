@@ -49,6 +49,11 @@ mkfifo "$tmp/pipe"
 ! timeout 20 "$daemon" --config "$tmp/pipe" --check-config 2>"$tmp/said" && grep -q "is a pipe" "$tmp/said"
 report $? "a pipe is no configuration, and nobody waits for a writer"
 
+head -c 64M /dev/zero | tr '\0' '#' >"$tmp/long.toml"
+(ulimit -v 50000; exec "$daemon" --config "$tmp/long.toml" --check-config) >/dev/null 2>"$tmp/said"
+[ $? = 1 ] && [ "$(cat "$tmp/said")" = "cxl-kvd: out of memory" ]
+report $? "a configuration that memory does not hold is a failure with a reason"
+
 printf '[cold]\npath = "/spill\\u0000.old"\n' >"$tmp/zero.toml"
 ! "$daemon" --config "$tmp/zero.toml" --check-config 2>"$tmp/said" && grep -q "zero.toml:2: cold.path" "$tmp/said"
 report $? "a path has no zero byte"
