@@ -54,5 +54,21 @@ else
 	echo "not ok 13 - no program at all is a failure"
 	status=1
 fi
-echo 1..13
+
+# Of the scripts beside it: a wrong number or word is refused before anything begins.
+refused=0
+for calls in abc 0 -1 1e6 0x10 "" 07; do
+	timeout 20 "${run%/*}/vm/check-debug-kernel" fuzz "$calls" >/dev/null 2>"$tmp/said"
+	if [ $? != 2 ] || ! grep -q 'fuzz CALLS' "$tmp/said"; then
+		refused=1
+		echo "# fuzz '$calls'"
+	fi
+done
+if [ $refused = 0 ]; then
+	echo "ok 14 - check-debug-kernel fuzz takes a number of calls"
+else
+	echo "not ok 14 - check-debug-kernel fuzz takes a number of calls"
+	status=1
+fi
+echo 1..14
 exit $status
