@@ -165,6 +165,13 @@ int fail(const std::string &what)
 	return kExitFailure;
 }
 
+/* Which policies there are is known once the trace is read. */
+int no_policy(const std::string &what)
+{
+	fail(what);
+	return kExitUsage;
+}
+
 int print(const SimResult &result, const SimOptions &options)
 {
 	std::string text = options.json  ? to_json(result)
@@ -193,7 +200,7 @@ int run_block_trace(const std::string &path, const std::string &bytes, const Sim
 		return fail(trace.error().in(path).what);
 	auto policies = choose(cache_policies(), options.policies);
 	if (!policies)
-		return fail(policies.error().what);
+		return no_policy(policies.error().what);
 	std::vector<double> capacities = options.capacities;
 	if (capacities.empty())
 		capacities = {1, 2, 5, 10, 20, 50};
@@ -208,7 +215,7 @@ int run_att_traces(const std::vector<AttTrace> &traces, const SimOptions &option
 {
 	auto policies = choose(options.ladder ? att_ladder() : att_policies(), options.policies);
 	if (!policies)
-		return fail(policies.error().what);
+		return no_policy(policies.error().what);
 	std::vector<double> budgets = options.capacities;
 	if (budgets.empty())
 		budgets = {5, 10, 20, 50};
@@ -225,8 +232,8 @@ int run_synthetic_load(const SimOptions &options)
 		policies = {"adaptive", "paper", "lru"};
 	for (const std::string &name : policies)
 		if (name != "adaptive" && name != "paper" && name != "lru")
-			return fail("no policy " + name +
-				    " for a synthetic load; there are adaptive, paper, lru");
+			return no_policy("no policy " + name +
+					 " for a synthetic load; there are adaptive, paper, lru");
 	if (budgets.empty())
 		budgets = {10};
 	return print(

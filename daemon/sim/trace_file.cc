@@ -50,8 +50,8 @@ Result<std::string> read_trace_file(const std::string &path)
 		if (bytes.size() > max_trace_bytes)
 			return error(EFBIG, path + ": larger than 4 GiB");
 	}
-	if (file.bad())
-		return error(EIO, path + ": cannot be read");
+	if (file.bad()) /* a folder, too */
+		return sys_error(path);
 	static const char magic[] = {'\xfd', '7', 'z', 'X', 'Z', '\0'};
 	if (bytes.compare(0, sizeof(magic), std::string(magic, sizeof(magic))))
 		return bytes;

@@ -69,8 +69,12 @@ report $? "CSV has a line for each policy and capacity"
 $sim sim -q -p lru,opt -c 10,20 --svg "$tmp/plot.svg" "$requests" >/dev/null &&
 	grep -q '</svg>' "$tmp/plot.svg" && grep -q '>lru<' "$tmp/plot.svg" && grep -q '>opt<' "$tmp/plot.svg"
 report $? "SVG names the curves"
-refuses 1 "no policy nonsense" -p nonsense "$requests"
+refuses 2 "no policy nonsense for this trace; there are" -p nonsense "$requests" &&
+	refuses 2 "no policy nonsense for this trace; there are" -p nonsense "$att" &&
+	refuses 2 "no policy nonsense for a synthetic load; there are" -p nonsense --synthetic 2x2048x8
 report $? "an unknown policy is named, with those that there are"
+refuses 1 "$tmp: Is a directory" "$tmp"
+report $? "a folder is no trace, and is called one"
 refuses 2 "top:K" -a sometimes "$att"
 report $? "an unknown access is refused"
 
