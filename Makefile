@@ -192,7 +192,9 @@ demo-native: deps-demo ## many conversations whose KV cache is four times the me
 	@$(MAKE) --no-print-directory all
 	@selftests/demo-native
 
-demo: deps-vm ## a guest with a CXL-like node and an NVMe drive: KV cache in three tiers (DEMO_GUEST=cxl)
+demo: ## a guest with a CXL-like node and an NVMe drive: KV cache in three tiers (DEMO_GUEST=cxl)
+	@selftests/demo -n
+	@$(MAKE) --no-print-directory deps-vm
 	@$(MAKE) --no-print-directory all kmod
 	@selftests/demo
 

@@ -70,5 +70,15 @@ else
 	echo "not ok 14 - check-debug-kernel fuzz takes a number of calls"
 	status=1
 fi
-echo 1..14
+
+# Within a `make` of somebody else's, too.
+out=$(env -u MAKEFLAGS -u MAKELEVEL timeout 20 make -C "${run%/*}/.." demo DEMO_GUEST=nonsense 2>&1)
+if [ $? = 2 ] && grep -q "DEMO_GUEST is fast or cxl" <<<"$out" && ! grep -qE "^  |deps:" <<<"$out"; then
+	echo "ok 15 - make demo knows its guests before it builds"
+else
+	echo "not ok 15 - make demo knows its guests before it builds"
+	awk '{ print "# " $0 }' <<<"$out"
+	status=1
+fi
+echo 1..15
 exit $status
