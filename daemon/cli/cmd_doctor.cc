@@ -69,9 +69,12 @@ Findings examine(const std::string &spill_path, const Rates &rates)
 		path = text_at(status, "/tiers/cold/path");
 		limit_bytes = number_at(status, "/tiers/cold/limit_bytes");
 	} else {
-		findings.push_back({Finding::Warn, "daemon", "no answer: " + got.error().what,
-				    "systemctl start cxl-kvd; `journalctl -u cxl-kvd` says why "
-				    "where it fails"});
+		findings.push_back(
+			{Finding::Warn, "daemon", "no answer: " + got.error().what,
+			 service_installed(host)
+				 ? "systemctl start cxl-kvd; `journalctl -u cxl-kvd` says "
+				   "why where it fails"
+				 : kNoService});
 	}
 	examine_use(status, list, rates, findings);
 	examine_storage(host, spill_place(path), limit_bytes, findings);

@@ -6,6 +6,7 @@
 #include "cli/json_text.h"
 #include "sys/control_socket.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -150,6 +151,16 @@ Result<std::string> ControlClient::read_line(int timeout_ms)
 	return line;
 }
 
+bool service_installed(const Host &host)
+{
+	static const char *const folders[] = {"/etc/systemd/system", "/run/systemd/system",
+					      "/usr/local/lib/systemd/system",
+					      "/usr/lib/systemd/system", "/lib/systemd/system"};
+	return std::ranges::any_of(folders, [&](const char *folder) {
+		return host.exists(std::string(folder) + "/cxl-kvd.service");
+	});
+}
+
 int complain(const Error &error)
 {
 	switch (error.code) {
@@ -158,9 +169,13 @@ int complain(const Error &error)
 	case ENOTCONN:
 		fmt::print(stderr,
 			   "cxl-kv: no daemon: {}\n"
-			   "Start it with `systemctl start cxl-kvd` (or `cxl-kvd --config FILE`);\n"
+			   "{};\n"
 			   "CXL_KV_SOCKET names another socket.\n",
-			   error.what);
+			   error.what,
+			   service_installed(Host())
+				   ? "Start it with `systemctl start cxl-kvd` (or `cxl-kvd "
+				     "--config FILE`)"
+				   : kNoService);
 		return kExitNoDaemon;
 	case EACCES:
 		fmt::print(stderr, "cxl-kv: {}\nBe root or in the group cxl-kv.\n", error.what);

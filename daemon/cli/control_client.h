@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "sys/host.h"
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -37,6 +38,10 @@ private:
 Result<nlohmann::json> ask_daemon(const nlohmann::json &request);
 /* The same; an ExitCode, 0 when the answer is there. Failure is complained about. */
 int ask_daemon(const nlohmann::json &request, nlohmann::json &answer);
+/* Is there a unit for systemd to start? */
+bool service_installed(const Host &host);
+constexpr const char *kNoService =
+	"cxl-kvd is not installed as a service here; `cxl-kvd --config FILE` starts one";
 /* Says on stderr what is wrong and what to do; the ExitCode that belongs to it. */
 int complain(const Error &error);
 

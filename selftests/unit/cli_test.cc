@@ -7,6 +7,8 @@
 #include "cli/status_view.h"
 #include "cli/units.h"
 
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
@@ -227,7 +229,28 @@ TEST(Cli, NoDaemonIsExitThreeAndSaysHowToStartIt)
 		EXPECT_EQ(ran.exit, kExitNoDaemon);
 		EXPECT_EQ(ran.out, "");
 		EXPECT_NE(ran.err.find("/nowhere/control.sock"), std::string::npos) << ran.err;
-		EXPECT_NE(ran.err.find("systemctl start cxl-kvd"), std::string::npos) << ran.err;
+		EXPECT_NE(ran.err.find("`cxl-kvd --config FILE`"), std::string::npos) << ran.err;
+	}
+	unsetenv("CXL_KV_SOCKET");
+}
+
+TEST(Cli, OnlyAServiceThatIsInstalledIsToBeStarted)
+{
+	const std::string root = testing::TempDir() + "cxl-kv-units";
+	const std::string units = root + "/usr/local/lib/systemd/system";
+	std::filesystem::create_directories(units);
+	EXPECT_FALSE(service_installed(Host(root)));
+	std::ofstream(units + "/cxl-kvd.service") << "[Unit]\n";
+	EXPECT_TRUE(service_installed(Host(root)));
+	std::filesystem::remove_all(root);
+
+	setenv("CXL_KV_SOCKET", "/nowhere/control.sock", 1);
+	const bool here = service_installed(Host());
+	for (const Ran &ran : {capture(cmd_status, {"status"}), capture(cmd_doctor, {"doctor"})}) {
+		const std::string said = ran.out + ran.err;
+		EXPECT_EQ(said.find("systemctl start cxl-kvd") != std::string::npos, here) << said;
+		EXPECT_EQ(said.find("not installed as a service") != std::string::npos, !here)
+			<< said;
 	}
 	unsetenv("CXL_KV_SOCKET");
 }
