@@ -313,16 +313,11 @@ static int find_nodes(void)
 	return ret;
 }
 
-int cxl_kv_nodes_init(void)
+/* Some of several ranges may be in use by now: then the module has to stay. */
+static int give_back_all(int error)
 {
 	struct cxl_kv_node *n;
-	int ret;
 
-	ret = find_nodes();
-	if (!ret)
-		return 0;
-
-	/* Some of several ranges may be in use by now: then the module has to stay. */
 	list_for_each_entry(n, &cxl_kv_nodes, link) {
 		if (n->origin == CXL_KV_NODE_ADDED && cxl_kv_node_remove(n)) {
 			pr_err("staying: memory of node %d cannot be removed now\n", n->nid);
@@ -330,6 +325,24 @@ int cxl_kv_nodes_init(void)
 		}
 	}
 	cxl_kv_nodes_exit();
+	return error;
+}
+
+static bool settled;
+
+bool cxl_kv_nodes_settled(void)
+{
+	return smp_load_acquire(&settled);
+}
+
+int cxl_kv_nodes_init(void)
+{
+	int ret = find_nodes();
+
+	if (ret)
+		ret = give_back_all(ret);
+	/* The list is as it stays now: who removes a node walks it without a lock. */
+	smp_store_release(&settled, !ret);
 	return ret;
 }
 

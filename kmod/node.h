@@ -55,6 +55,8 @@ bool cxl_kv_node_is_known(int nid);
 
 /* discover.c */
 int cxl_kv_nodes_init(void);
+/* The module has all nodes that it will have: before that, none is removed by others. */
+bool cxl_kv_nodes_settled(void);
 void cxl_kv_nodes_exit(void);
 
 /* region.c */

@@ -96,6 +96,8 @@ static ssize_t remove_store(struct device *dev, struct device_attribute *attr, c
 	ret = kstrtobool(buf, &yes);
 	if (ret || !yes)
 		return ret ?: -EINVAL;
+	if (!cxl_kv_nodes_settled())
+		return -EBUSY;
 	ret = cxl_kv_node_remove(container_of(dev, struct cxl_kv_node, dev));
 	return ret ?: count;
 }
