@@ -36,15 +36,18 @@ Result<std::vector<uint16_t>> count_pages(const ServedArena &served)
  * A present page is newer than any record, or equal to it. A hole takes the
  * record the store has. Where it has none, the word that the client kept tells
  * a block that was never made from one whose data should be somewhere: a spill
- * file that was replaced must not turn data into zeros.
+ * file that was replaced must not turn data into zeros. And what was dropped or
+ * lost stays so: the record of it that may still be there is an old one.
  */
 void settle(ServedArena &served, SpillStore &store, Restorer &restorer, uint32_t block, bool whole,
 	    bool part)
 {
 	BlockKey key{served.key(), block};
-	bool was_empty = (served.arena().word(block) & CXL_KV_WORD_STATE_MASK) == CXL_KV_EMPTY;
+	const uint64_t state = served.arena().word(block) & CXL_KV_WORD_STATE_MASK;
+	const bool was_empty = state == CXL_KV_EMPTY;
 
-	if (was_empty)
+	/* The dead daemon may not have come to note in the file that the record is void. */
+	if (was_empty || state == CXL_KV_LOST)
 		store.drop(key);
 	if (whole)
 		served.set_state(block, BlockState::Resident);
