@@ -147,7 +147,7 @@ $(B)/bin/cxl-kv: $(B)/obj/daemon/cli/main.o $(LIBCLI) $(LIBDAEMON) $(call obj,$(
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $^ -o $@ $(LIBS) $(CLI_LIBS) -ljson-c
 
-$(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC) $(wildcard daemon/codec/*.cc) daemon/base/log.cc daemon/sim/trace_file.cc) $(LIBCXLKV)
+$(B)/bin/kv-engine: $(call obj,$(ENGINE_SRC) $(wildcard daemon/codec/*.cc) daemon/base/log.cc daemon/base/read_file.cc daemon/sim/trace_file.cc) $(LIBCXLKV)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(B)/lib -lcxl_kv -Wl,-rpath,'$$ORIGIN/../lib' -lfmt -lhwy -llzma -lpthread

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "options.h"
 
+#include "base/read_file.h"
 #include "option_keys.h"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -22,6 +22,8 @@ extern char **environ;
 namespace cxlkv {
 
 namespace {
+
+constexpr uint64_t max_config_bytes = 16 << 20;
 
 /* What applies while the daemon runs; the rest is in use in places that only a start can change. */
 bool applies_live(const OptionKey &key)
@@ -252,20 +254,16 @@ Result<> Loader::file(const std::string &name)
 	/* The daemon would stand still in open() until somebody writes. */
 	if (std::filesystem::is_fifo(name, ec))
 		return error(EINVAL, name + ": is a pipe, not a configuration file");
-	if (std::filesystem::is_character_file(name, ec) && name != "/dev/null") /* has no end */
-		return error(EINVAL, name + ": is a device, not a configuration file");
-	std::ifstream in(name, std::ios::binary);
-	if (!in)
-		return sys_error(name);
-	if (std::filesystem::is_directory(name, ec)) /* which reads like an empty file */
+	if (std::filesystem::is_directory(name, ec))
 		return error(EISDIR, name + ": is a directory, not a configuration file");
-	/* Not by <<, which takes what fits into memory for all of it. */
-	const std::string text(std::istreambuf_iterator<char>(in), {});
+	auto text = read_file(name, max_config_bytes);
+	if (!text)
+		return text.error();
 	try {
-		root = toml::parse(text, name);
+		root = toml::parse(*text, name);
 	} catch (const toml::parse_error &e) {
 		size_t line = e.source().begin.line;
-		return error(EINVAL, fmt::format("{}:{}: {}: {}", name, line, key_at(text, line),
+		return error(EINVAL, fmt::format("{}:{}: {}: {}", name, line, key_at(*text, line),
 						 e.description()));
 	}
 	for (auto &&[key, node] : root)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "base/json_from.h"
 
-#include <algorithm>
+#include "base/read_file.h"
+
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace cxlkv {
@@ -46,19 +46,10 @@ Result<nlohmann::json> json_from(std::string_view text)
 
 Result<nlohmann::json> json_from_file(const std::string &path)
 {
-	std::ifstream in(path, std::ios::binary);
-	if (!in)
-		return sys_error(path);
-	std::string text, chunk(64 << 10, '\0');
-	while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) ||
-	       in.gcount() > 0) {
-		text.append(chunk, 0, static_cast<size_t>(in.gcount()));
-		if (text.size() > kMaxFileBytes)
-			return error(EFBIG, path + ": larger than 16 MiB");
-	}
-	if (in.bad()) /* a folder, too */
-		return sys_error(path);
-	auto json = json_from(text);
+	auto text = read_file(path, kMaxFileBytes);
+	if (!text)
+		return text.error();
+	auto json = json_from(*text);
 	if (!json)
 		return json.error().in(path);
 	return json;

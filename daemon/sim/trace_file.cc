@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "sim/trace_file.h"
 
-#include <fstream>
+#include "base/read_file.h"
+
 #include <lzma.h>
 #include <memory>
 
@@ -40,21 +41,13 @@ Result<std::string> unpack(const std::string &packed)
 
 Result<std::string> read_trace_file(const std::string &path)
 {
-	std::ifstream file(path, std::ios::binary);
-	if (!file)
-		return sys_error(path);
-	std::string bytes, chunk(1 << 20, '\0');
-	while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) ||
-	       file.gcount() > 0) {
-		bytes.append(chunk, 0, static_cast<size_t>(file.gcount()));
-		if (bytes.size() > max_trace_bytes)
-			return error(EFBIG, path + ": larger than 4 GiB");
-	}
-	if (file.bad()) /* a folder, too */
-		return sys_error(path);
+	auto read = read_file(path, max_trace_bytes);
+	if (!read)
+		return read;
+	const std::string &bytes = *read;
 	static const char magic[] = {'\xfd', '7', 'z', 'X', 'Z', '\0'};
 	if (bytes.compare(0, sizeof(magic), std::string(magic, sizeof(magic))))
-		return bytes;
+		return read;
 	auto unpacked = unpack(bytes);
 	if (!unpacked)
 		return unpacked.error().in(path);
