@@ -22,6 +22,11 @@ protected:
 		auto made = ArenaClient::create(small_geometry(nr_blocks));
 		ASSERT_TRUE(made) << made.error().what;
 		client = std::move(*made);
+		serve(options);
+	}
+	/* A new server for the client's arena. */
+	void serve(const TestServer::Options &options)
+	{
 		auto mapped = client->arena(1, 77);
 		ASSERT_TRUE(mapped) << mapped.error().what;
 		arena = *mapped;

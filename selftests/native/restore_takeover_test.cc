@@ -46,7 +46,7 @@ namespace {
 	_exit(1); /* not reached: killed */
 }
 
-class Takeover : public testing::Test {
+class Takeover : public ArenaTest {
 protected:
 	void SetUp() override
 	{
@@ -93,23 +93,9 @@ protected:
 		waitpid(pid, nullptr, 0);
 		pid = 0;
 	}
-	void new_server(const std::string &spill_file)
-	{
-		auto mapped = client->arena(1, 77);
-		ASSERT_TRUE(mapped) << mapped.error().what;
-		arena = *mapped;
-		auto started = TestServer::start({.path = spill_file});
-		ASSERT_TRUE(started) << started.error().what;
-		server = std::move(*started);
-		ASSERT_EQ(server->call(Request::Kind::Attach, arena).error, 0);
-	}
-
-	std::unique_ptr<ArenaClient> client;
 	std::string path;
 	Fd socket;
 	pid_t pid = 0;
-	std::shared_ptr<Arena> arena;
-	std::unique_ptr<TestServer> server;
 };
 
 TEST_F(Takeover, BlockedThreadsGoOnAndEveryWordIsRight)
@@ -123,7 +109,7 @@ TEST_F(Takeover, BlockedThreadsGoOnAndEveryWordIsRight)
 	kill_server();
 	EXPECT_EQ(reader.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
 
-	new_server(path);
+	serve({.path = path});
 	EXPECT_EQ(reader.get(), 0u);
 	writer.get();
 	EXPECT_EQ(client->state(24), CXL_KV_RESIDENT);
@@ -147,7 +133,7 @@ TEST_F(Takeover, HalfFilledBlockKeepsItsPagesAndGetsTheOthers)
 		mine[i] = ArenaClient::pattern(7, 2, 1024 + i);
 	ASSERT_EQ(pwrite(memory, mine, 4096, 7 * 65536 + 8192), 4096);
 
-	new_server(path);
+	serve({.path = path});
 	EXPECT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 7, 1}}, 5000).error, 0);
 	uint32_t wrong = 0;
 	for (uint32_t i = 0; i < 65536 / 8; i++)
@@ -163,7 +149,7 @@ TEST_F(Takeover, AnEmptySpillFileIsLossAndNotZeros)
 {
 	kill_server();
 	std::string other = new_spill_file();
-	new_server(other);
+	serve({.path = other});
 	for (uint32_t block = 0; block < 24; block++)
 		EXPECT_EQ(client->state(block), CXL_KV_LOST);
 	EXPECT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 3, 1}}).error, EIO);
@@ -180,12 +166,12 @@ TEST_F(Takeover, AnEmptySpillFileIsLossAndNotZeros)
 TEST_F(Takeover, PlannedStopAndStart)
 {
 	kill_server();
-	new_server(path);
+	serve({.path = path});
 	ASSERT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 0, 8}}).error, 0);
 	EXPECT_TRUE(client->word(2) & CXL_KV_WORD_CLEAN);
 	server.reset();
 	client->fill(2, 3); /* was write-protected; nobody would answer */
-	new_server(path);
+	serve({.path = path});
 	EXPECT_EQ(server->call(Request::Kind::Spill, arena, {{1, 0, 32}}).nr_done, 16u);
 	for (uint32_t block = 0; block < 32; block++)
 		EXPECT_EQ(client->nr_wrong(block, block == 2 ? 3 : 1), 0u) << block;

@@ -269,13 +269,7 @@ protected:
 		kill(pid, SIGKILL);
 		waitpid(pid, nullptr, 0);
 
-		auto mapped = client->arena(1, 77);
-		ASSERT_TRUE(mapped) << mapped.error().what;
-		arena = *mapped;
-		auto started = TestServer::start({.path = path});
-		ASSERT_TRUE(started) << started.error().what;
-		server = std::move(*started);
-		ASSERT_EQ(server->call(Kind::Attach, arena).error, 0);
+		serve({.path = path});
 	}
 
 	std::shared_ptr<Posted> begin_action(What what)

@@ -138,15 +138,27 @@ TEST_F(PolicyTest, ScoresOfAClientThatStoppedDecayThoughAnotherReportedSteps)
 	}
 }
 
-TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
+/* An engine that reported two steps, a score in the second, and none since; another arena beside.
+ */
+class PolicyOfStepsTest : public PolicyTest {
+protected:
+	void SetUp() override
+	{
+		start();
+		make_slot(0);
+		hint(CXL_KV_HINT_POSITION, 0, 1);
+		hint(CXL_KV_HINT_POSITION, 0, 2);
+		score(0, 0, 0, 4, 0.5);
+		before = policy->score(1, 0);
+		policy->add_arena(2, geometry);
+	}
+
+	double before = 0;
+};
+
+TEST_F(PolicyOfStepsTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 {
-	start();
-	make_slot(0);
-	hint(CXL_KV_HINT_POSITION, 0, 1);
-	hint(CXL_KV_HINT_POSITION, 0, 2);
-	score(0, 0, 0, 4, 0.5);
-	const double before = policy->score(1, 0);
-	policy->add_arena(2, geometry); /* of which no pass ever finds anything */
+	/* No pass over either ever finds anything. */
 	for (int n = 1; n <= 10; n++) {
 		policy->interval(1);
 		policy->interval(2);
@@ -155,15 +167,8 @@ TEST_F(PolicyTest, IntervalsAreNoStepsOfAnEngineThatReportsItsOwn)
 }
 
 /* Nor is what one client that fell silent does not do. */
-TEST_F(PolicyTest, SilenceAgesNobodyElse)
+TEST_F(PolicyOfStepsTest, SilenceAgesNobodyElse)
 {
-	start();
-	make_slot(0);
-	hint(CXL_KV_HINT_POSITION, 0, 1);
-	hint(CXL_KV_HINT_POSITION, 0, 2);
-	score(0, 0, 0, 4, 0.5);
-	const double before = policy->score(1, 0);
-	policy->add_arena(2, geometry);
 	policy->moved({2, 0, 64}, Where::Hot, now_ms);
 	policy->sample(2, 0, 0xff, 0, now_ms += 1000);
 	const double after_touch = policy->score(1, 0), touched = policy->score(2, 3);
