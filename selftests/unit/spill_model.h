@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A model of docs/spill-protocol.md, explored whole: one block, a thread that
- * writes it, one that leases and pins it for DMA, one that leases it, drops of
- * it, leases that expire, the daemon's steps one by one, the kernel's
+ * writes it, one that leases and pins it for DMA, one that leases it, drops and
+ * forgets of it, leases that expire, the daemon's steps one by one, the kernel's
  * rules for faults, and kill -9 of the daemon between any two steps.
  *
  * In every reachable state wrong_with() finds nothing. And what a thread waits
@@ -165,8 +165,8 @@ private:
 	{
 		switch ((now_.*lease).is) {
 		case Is::None:
-			if (now_.block == Block::Empty)
-				break; /* ENODATA */
+			if (now_.block == Block::Empty || now_.block == Block::Lost)
+				break; /* ENODATA, EIO */
 			may("lease", [&](State &s) {
 				s.*lease = {s.here() ? Is::Held : Is::Leased, true, false};
 				s.leases++;
@@ -181,7 +181,7 @@ private:
 		case Is::Asked: /* sees the answer in the word */
 			if (now_.here())
 				will("fetched", [&](State &s) { (s.*lease).is = Is::Held; });
-			else if (now_.block == Block::Empty)
+			else if (now_.block == Block::Empty || now_.block == Block::Lost)
 				will("refused", [&](State &s) { unlease(s, lease); });
 			break;
 		case Is::Held:
@@ -239,10 +239,15 @@ private:
 				s.kills++;
 				s.step = Step::Dead;
 				s.bounce = kNothing;
-				s.hand_protected = s.hand_missing = false;
+				s.hand_protected = s.hand_missing = s.voided = false;
 				for (Lease *lease : {&s.pins, &s.uses})
 					if (lease->is == Is::Asked)
 						lease->is = Is::Leased;
+			});
+		if (now_.voided)
+			will("write down that it is void", [](State &s) {
+				s.record = kNothing;
+				s.voided = false;
 			});
 		tick();
 		switch (now_.step) {
@@ -254,8 +259,8 @@ private:
 			restore();
 			break;
 		case Step::Emptied:
-		case Step::Forgotten:
-		case Step::Dropped:
+		case Step::Voided:
+		case Step::Gone:
 			drop();
 			break;
 		case Step::Unprotected:
@@ -356,24 +361,30 @@ private:
 			may("prefetch", restore);
 		}
 		if (now_.drop_asked)
-			will("empty", [this](State &s) { begin_drop(s); });
+			will("drop", [this](State &s) { answer_drop(s); });
+		if ((now_.here() || now_.block == Block::Cold) && !now_.leases)
+			may("forget", [](State &s) { begin_drop(s, Block::Lost); });
 	}
 
-	/* ---- drop ---- */
+	/* ---- drop, and forget ---- */
 
-	void begin_drop(State &s) const
+	/* What there is no page of is gone as soon as the word says so. */
+	static void begin_drop(State &s, Block to)
+	{
+		if (s.page == kNothing)
+			s.truth = to == Block::Lost ? kForgotten : kZeros;
+		s.block = to;
+		s.step = Step::Emptied;
+	}
+
+	void answer_drop(State &s) const
 	{
 		const bool busy = s.leases && without_ != Without::LeaseCheckOfDrop;
 
-		if (s.block == Block::Empty || busy) {
+		if (s.block == Block::Empty || busy)
 			s.drop_asked = false;
-			return;
-		}
-		if (without_ != Without::WordFirst)
-			s.block = Block::Empty;
-		if (s.page == kNothing)
-			s.truth = kZeros;
-		s.step = Step::Emptied;
+		else
+			begin_drop(s, without_ == Without::WordFirst ? s.block : Block::Empty);
 	}
 
 	void give_up_for_drop()
@@ -389,23 +400,25 @@ private:
 	{
 		switch (now_.step) {
 		case Step::Emptied:
-			will("forget", [](State &s) {
-				s.record = kNothing;
-				s.step = Step::Forgotten;
+			will("void the record", [](State &s) {
+				s.voided = s.record != kNothing;
+				s.step = Step::Voided;
 			});
 			break;
-		case Step::Forgotten:
+		case Step::Voided:
 			will("punch what is dropped", [](State &s) {
 				s.page = kNothing;
-				s.truth = kZeros;
-				s.step = Step::Dropped;
+				s.truth = s.block == Block::Lost ? kForgotten : kZeros;
+				s.step = Step::Gone;
 			});
 			break;
 		default:
 			will("dropped", [](State &s) {
-				s.block = Block::Empty;
+				if (s.block != Block::Lost) {
+					s.block = Block::Empty;
+					s.drop_asked = false;
+				}
 				unprotect(s);
-				s.drop_asked = false;
 				s.step = Step::Idle;
 			});
 		}
@@ -450,15 +463,15 @@ private:
 	{
 		const bool here = s.page != kNothing;
 		const bool was_empty = s.block == Block::Empty && without_ != Without::EmptyWord;
+		const bool was_lost = s.block == Block::Lost && without_ != Without::LostWord;
 
-		if (was_empty)
-			s.record = kNothing;
+		s.voided = (was_empty || was_lost) && s.record != kNothing;
 		if (without_ == Without::PageWins && s.record != kNothing)
 			s.page = s.record;
-		s.block = here                   ? Block::Resident
-			  : was_empty            ? Block::Empty
-			  : s.record != kNothing ? Block::Cold
-						 : Block::Lost;
+		s.block = here                                ? Block::Resident
+			  : was_empty                         ? Block::Empty
+			  : s.record != kNothing && !s.voided ? Block::Cold
+							      : Block::Lost;
 	}
 
 	/* ---- spill ---- */
@@ -505,8 +518,10 @@ private:
 	{
 		if (now_.step == Step::Copied)
 			will("write the record", [this](State &s) {
-				if (!s.was_clean && without_ != Without::Commit)
+				if (!s.was_clean && without_ != Without::Commit) {
 					s.record = s.bounce;
+					s.voided = false;
+				}
 				s.step = Step::Written;
 			});
 		else
@@ -547,8 +562,10 @@ private:
 			break;
 		case Step::Punched:
 			will("record", [](State &s) {
-				if (!s.was_clean)
+				if (!s.was_clean) {
 					s.record = s.bounce;
+					s.voided = false;
+				}
 				s.block = Block::Cold;
 				s.bounce = kNothing;
 				s.step = Step::Recorded;

@@ -34,6 +34,7 @@ enum class Without {
 	AskAgain,       /* a request that a dead daemon had is forgotten */
 	WordFirst,      /* a drop punches, and then says so in the word */
 	LeaseCheckOfDrop,
+	LostWord, /* a new daemon believes a record that it finds for a block that is lost */
 };
 
 enum class Step : uint8_t {
@@ -49,9 +50,9 @@ enum class Step : uint8_t {
 	Recorded,  /* 8: COLD */
 	Reading,   /* a restore: the record is read */
 	Filled,    /* UFFDIO_COPY without waking */
-	Emptied,   /* a drop: the word says so */
-	Forgotten, /* there is no record */
-	Dropped,   /* nor a page */
+	Emptied,   /* a drop or a forget: the word says so */
+	Voided,    /* there is no record, the daemon knows */
+	Gone,      /* nor a page */
 	Dead,
 	Unprotected, /* a new daemon, 1 */
 	Scanned,     /* 2, 3 */
@@ -71,7 +72,8 @@ enum class Thread : uint8_t { Runs, WaitsProtected, WaitsMissing };
 
 constexpr int8_t kNothing = -1;
 constexpr int8_t kZeros = 0;
-constexpr int8_t kLastValue = 2; /* so many writes; then clients only read */
+constexpr int8_t kForgotten = -2; /* whoever reads it is told that it is lost */
+constexpr int8_t kLastValue = 2;  /* so many writes; then clients only read */
 
 /* A lease of one of two threads. */
 struct Lease {
@@ -111,6 +113,7 @@ struct State {
 	bool was_clean = false; /* the spill writes nothing */
 	int8_t bounce = kNothing;
 	uint8_t kills = 0;
+	bool voided = false; /* the record; it is still to be written down */
 	/* store */
 	int8_t record = kNothing; /* the newest complete one */
 
@@ -127,7 +130,7 @@ struct State {
 	}
 	bool operator==(const State &other) const { return !memcmp(this, &other, sizeof(State)); }
 };
-static_assert(sizeof(State) == 27, "no padding, or comparing bytes is wrong");
+static_assert(sizeof(State) == 28, "no padding, or comparing bytes is wrong");
 
 struct Hash {
 	size_t operator()(const State &s) const
@@ -144,7 +147,7 @@ inline const char *wrong_with(const State &s)
 
 	if (s.page != kNothing && s.page != s.truth)
 		return "a read gives an old value";
-	if (s.block == Block::Lost)
+	if (s.block == Block::Lost && s.page == kNothing && s.truth != kForgotten)
 		return "a block is lost";
 	if (s.page == kNothing && (s.pins.protects() || s.uses.protects()))
 		return "a leased block left memory";

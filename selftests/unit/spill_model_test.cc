@@ -60,15 +60,16 @@ INSTANTIATE_TEST_SUITE_P(
 			Case{Without::PageWins, "PageWins", kOld},
 			Case{Without::EmptyWord, "EmptyWord", kLost},
 			Case{Without::RecoveryWake, "RecoveryWake", kWaits},
-			Case{Without::LeaseDuringPin, "LeaseDuringPin", kOld},
-			Case{Without::LongLimit, "LongLimit", kOld},
+			Case{Without::LeaseDuringPin, "LeaseDuringPin", kLost},
+			Case{Without::LongLimit, "LongLimit", kLost},
 			Case{Without::AgeReset, "AgeReset", kLeft},
 			Case{Without::ExpiredFirst, "ExpiredFirst", kLeft},
 			Case{Without::Commit, "Commit", kLost},
 			Case{Without::Fetch, "Fetch", kWaits},
 			Case{Without::AskAgain, "AskAgain", kWaits},
 			Case{Without::WordFirst, "WordFirst", kLeft},
-			Case{Without::LeaseCheckOfDrop, "LeaseCheckOfDrop", kLeft}),
+			Case{Without::LeaseCheckOfDrop, "LeaseCheckOfDrop", kLeft},
+			Case{Without::LostWord, "LostWord", kOld}),
 	name_of);
 
 class SpillModelWithoutWhatSavesWork : public testing::TestWithParam<Case> {};
