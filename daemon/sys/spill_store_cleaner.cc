@@ -110,7 +110,7 @@ void StoreCleaner::lose(Location location)
 		return;
 	volume_.stats.nr_checksum_failures++;
 	volume_.complain("checksum of a block that was to be moved", EBADMSG);
-	volume_.drop(volume_.segments.key(location));
+	volume_.lose(location);
 }
 
 /*

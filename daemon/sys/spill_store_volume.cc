@@ -269,6 +269,22 @@ void StoreVolume::drop(BlockKey key)
 	queue->wake();
 }
 
+void StoreVolume::lose(Location location)
+{
+	const BlockKey key = segments.key(location);
+	const uint64_t version = segments.extent(location).version;
+	auto it = pending.find(key);
+
+	if (it != pending.end() && it->second.location == location)
+		pending.erase(it);
+	if (index.find(key) == location)
+		index.erase(key);
+	segments.set_dead(location);
+	tombstones_.push_back({key.arena, version, key.block, 1});
+	newly_dropped_ = options.wipe == StoreOptions::Wipe::Secure;
+	queue->wake();
+}
+
 void StoreVolume::drop_arena(uint64_t arena)
 {
 	for (BlockKey key : index.keys(arena, 0, UINT32_MAX))

@@ -66,6 +66,8 @@ public:
 	void abandon(BlockKey key);
 	void drop(BlockKey key);
 	void drop_arena(uint64_t arena);
+	/* This record cannot be read; one of the same block that is newer is none the worse. */
+	void lose(Location location);
 	[[nodiscard]] bool contains(BlockKey key) const
 	{
 		return static_cast<bool>(index.find(key));

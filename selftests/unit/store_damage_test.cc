@@ -349,22 +349,36 @@ TEST_F(StoreDamage, TruncatedFileMissesWhatIsGone)
 	EXPECT_GT(good, 0u);
 }
 
-TEST_F(StoreDamage, RotFoundWhileCleaningIsAMiss)
+class StoreCleaning : public StoreDamage {
+protected:
+	/* Arena 1 stays, between blocks of arena 2 that are written over and over. Blocks of arena
+	 * 1. */
+	uint32_t fill()
+	{
+		auto nr =
+			static_cast<uint32_t>(store_->stats().capacity_bytes / 3 / kBytes) / 4 * 4;
+		for (uint32_t i = 0; i < nr; i += 4) {
+			EXPECT_EQ(driver_->put(1, i, 4, kBytes, 3), 0);
+			EXPECT_EQ(driver_->put(2, i % 80, 4, kBytes, 1), 0);
+		}
+		EXPECT_TRUE(store_->sync());
+		return nr;
+	}
+	void clean(const std::function<bool()> &enough)
+	{
+		for (uint32_t i = 0; i < 4000 && !enough(); i++)
+			if (driver_->put(2, i * 4 % 80, 4, kBytes, 1))
+				driver_->settle_once(); /* full until the cleaner is done */
+	}
+};
+
+TEST_F(StoreCleaning, RotFoundWhileCleaningIsAMiss)
 {
 	open();
-	/* Arena 1 stays, between blocks of arena 2 that are written over and over. */
-	auto nr = static_cast<uint32_t>(store_->stats().capacity_bytes / 3 / kBytes) / 4 * 4;
-	for (uint32_t i = 0; i < nr; i += 4) {
-		ASSERT_EQ(driver_->put(1, i, 4, kBytes, 3), 0);
-		ASSERT_EQ(driver_->put(2, i % 80, 4, kBytes, 1), 0);
-	}
-	ASSERT_TRUE(store_->sync());
+	const uint32_t nr = fill();
 	for (auto [seq, offset] : extents())
 		patch(offset + disk::kPage + 5, "rot", 3);
-	for (uint32_t i = 0; i < 4000 && store_->stats().nr_checksum_failures < 5; i++) {
-		if (driver_->put(2, i * 4 % 80, 4, kBytes, 1))
-			driver_->settle_once(); /* full until the cleaner is done */
-	}
+	clean([&] { return store_->stats().nr_checksum_failures >= 5; });
 	EXPECT_GE(store_->stats().nr_checksum_failures, 5u) << "the cleaner never came by";
 	for (uint32_t i = 0; i < nr; i++) {
 		int result = driver_->check(1, i, kBytes, 3);
@@ -372,5 +386,27 @@ TEST_F(StoreDamage, RotFoundWhileCleaningIsAMiss)
 			EXPECT_EQ(result, 0) << "block " << i;
 		else
 			EXPECT_TRUE(result == ENOENT || result == EBADMSG) << result;
+	}
+}
+
+/* Of a block that is being spilled again: its new record is complete, and not committed yet. */
+TEST_F(StoreCleaning, OldRecordThatCannotBeReadLeavesTheNewerOneAlone)
+{
+	open();
+	const uint32_t nr = fill();
+	for (uint32_t i = 0; i < nr; i += 16)
+		while (driver_->write(1, i, 1, kBytes, 4)[0])
+			driver_->settle_once(); /* full until the cleaner is done */
+	uint64_t nr_failed = 0;
+	io_->fault = [&](const IoRequest &request) {
+		bool fails = request.op == IoRequest::Op::Read && nr_failed < 40;
+		nr_failed += fails;
+		return fails ? std::optional(-EIO) : std::nullopt;
+	};
+	clean([&] { return nr_failed >= 40; });
+	EXPECT_EQ(nr_failed, 40u) << "the cleaner never came by";
+	for (uint32_t i = 0; i < nr; i += 16) {
+		store_->commit({1, i});
+		EXPECT_EQ(driver_->check(1, i, kBytes, 4), 0) << "block " << i;
 	}
 }
