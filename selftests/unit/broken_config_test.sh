@@ -104,6 +104,7 @@ broken 3 hot "" <<<'[hot]
 [cold]
 [hot]'
 broken 1 hot "" <<<'[hot'
+broken 1 "" "" <<<'[='
 broken 2 cold.path "" < <(printf '[cold]\npath = "/\377"\n')
 
 # Nothing of it is for a terminal, or the journal, to act on.
