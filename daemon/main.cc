@@ -259,6 +259,7 @@ Result<> run(Options options, const ConfigSource &source)
 	FaultServerOptions fault_options;
 	const uint64_t memory_bytes = tiers->hot_limit_bytes + tiers->warm_limit_bytes;
 	fault_options.hot_limit_bytes = memory_bytes;
+	fault_options.orphan_grace_ns = uint64_t{options.cold.orphan_grace_s} * 1'000'000'000;
 	auto faults = FaultServer::create(fault_options, std::move(*store));
 	if (!faults)
 		return faults.error();

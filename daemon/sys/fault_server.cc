@@ -11,6 +11,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -35,6 +36,7 @@ struct FaultServer::Impl {
 	void begin_detach(Request &&request);
 	void finish_detaches();
 	void retire_gone();
+	void drop_orphans();
 	void attach_arena(Request &&request);
 	void answer(Request &&request, const Outcome &outcome);
 	void publish();
@@ -52,6 +54,9 @@ struct FaultServer::Impl {
 	};
 	std::map<uint32_t, Served> arenas;
 	std::vector<Request> detaching;
+	/* Arenas of an earlier daemon's time, until they attach or the time is over. */
+	std::set<uint64_t> orphans;
+	uint64_t orphans_until_ns = 0;
 	std::vector<JobPtr> ended; /* answered at the end of the round, after the figures are out */
 
 	Restorer restorer;
@@ -79,6 +84,10 @@ FaultServer::Impl::Impl(const FaultServerOptions &server_options,
 	      [this](const uint32_t *tenant) { return used_bytes(tenant); },
 	      [this](JobPtr job) { ended.push_back(std::move(job)); })
 {
+	if (options.orphan_grace_ns) {
+		orphans = store->arenas();
+		orphans_until_ns = now_ns() + options.orphan_grace_ns;
+	}
 }
 
 FaultServer::FaultServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -179,6 +188,7 @@ Result<> FaultServer::Impl::loop()
 		handle_completions();
 		take_inbox();
 		retire_gone();
+		drop_orphans();
 		more = room.pump();
 		restorer.pump();
 		more |= spiller.pump();
@@ -194,7 +204,8 @@ int FaultServer::Impl::timeout_ms(bool more) const
 	if (more)
 		return 0;
 	uint64_t now = now_ns(), at = 0;
-	for (uint64_t wanted : {room.wakeup_ns(), restorer.retry_at_ns()})
+	const uint64_t orphans_at = orphans.empty() ? 0 : orphans_until_ns;
+	for (uint64_t wanted : {room.wakeup_ns(), restorer.retry_at_ns(), orphans_at})
 		if (wanted && (!at || wanted < at))
 			at = wanted;
 	if (!at)
@@ -306,6 +317,7 @@ void FaultServer::Impl::attach_arena(Request &&request)
 		restorer.forget(*served);
 		return answer(std::move(request), {attached.error().code, 0, 0});
 	}
+	orphans.erase(served->key());
 	arenas[number].arena = std::move(served);
 	answer(std::move(request), {});
 }
@@ -332,6 +344,17 @@ void FaultServer::Impl::retire_gone()
 		room.cancel(served.arena.get(), ESRCH);
 		restorer.forget(*served.arena);
 	}
+}
+
+/* Their clients died with the daemon before, or with the machine: else they would be back. */
+void FaultServer::Impl::drop_orphans()
+{
+	if (orphans.empty() || now_ns() < orphans_until_ns)
+		return;
+	log_info("the records of arenas that did not come back are dropped: {} arenas",
+		 orphans.size());
+	for (uint64_t key : std::exchange(orphans, {}))
+		store->drop_arena(key);
 }
 
 void FaultServer::Impl::finish_detaches()

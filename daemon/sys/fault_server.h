@@ -63,6 +63,8 @@ struct FaultServerOptions {
 	uint64_t max_restore_bytes = 64u << 20; /* in flight */
 	uint32_t max_spills = 16;               /* extents in flight */
 	uint32_t extent_bytes = 1u << 20;       /* as StoreOptions: longest I/O; a block must fit */
+	/* So long after the start, records of arenas that nobody attached are dropped; 0: never. */
+	uint64_t orphan_grace_ns = 0;
 };
 
 /* Monotonic counters; read by any thread. */

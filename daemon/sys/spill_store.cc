@@ -331,6 +331,17 @@ void SpillStore::drop_arena(uint64_t arena)
 	}
 }
 
+std::set<uint64_t> SpillStore::arenas() const
+{
+	std::set<uint64_t> arenas;
+
+	for (auto &volume : impl_->volumes)
+		if (volume)
+			for (uint64_t arena : volume->index.arenas())
+				arenas.insert(arena);
+	return arenas;
+}
+
 bool SpillStore::contains(BlockKey key) const
 {
 	auto &volume = impl_->volumes[impl_->volume_of(key)];

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -146,6 +147,8 @@ public:
 	void drop(BlockKey key);
 	/* Forget all of the arena; likewise. */
 	void drop_arena(uint64_t arena);
+	/* Of which it has records; after a restart, of whom nobody may ask for them any more. */
+	[[nodiscard]] std::set<uint64_t> arenas() const;
 	/* True when a committed record exists; after a restart, what recovery found. */
 	[[nodiscard]] bool contains(BlockKey key) const;
 

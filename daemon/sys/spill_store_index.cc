@@ -64,4 +64,13 @@ std::vector<BlockKey> StoreIndex::keys(uint64_t arena, uint32_t first, uint32_t 
 	return keys;
 }
 
+std::vector<uint64_t> StoreIndex::arenas() const
+{
+	std::vector<uint64_t> arenas;
+
+	for (auto &[arena, pages] : arenas_)
+		arenas.push_back(arena);
+	return arenas;
+}
+
 } // namespace cxlkv

@@ -36,6 +36,7 @@ public:
 	/* Blocks of the arena with a record, from first on, in no order; nr UINT32_MAX: all from
 	 * there. */
 	[[nodiscard]] std::vector<BlockKey> keys(uint64_t arena, uint32_t first, uint32_t nr) const;
+	[[nodiscard]] std::vector<uint64_t> arenas() const;
 	[[nodiscard]] uint64_t size() const { return size_; }
 
 private:

@@ -27,6 +27,7 @@ protected:
 	/* A new server for the client's arena. */
 	void serve(const TestServer::Options &options)
 	{
+		server.reset(); /* whose spill file it may be */
 		auto mapped = client->arena(1, 77);
 		ASSERT_TRUE(mapped) << mapped.error().what;
 		arena = *mapped;

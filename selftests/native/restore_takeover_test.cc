@@ -109,7 +109,7 @@ TEST_F(Takeover, BlockedThreadsGoOnAndEveryWordIsRight)
 	kill_server();
 	EXPECT_EQ(reader.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
 
-	serve({.path = path});
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
 	EXPECT_EQ(reader.get(), 0u);
 	writer.get();
 	EXPECT_EQ(client->state(24), CXL_KV_RESIDENT);
@@ -133,7 +133,7 @@ TEST_F(Takeover, HalfFilledBlockKeepsItsPagesAndGetsTheOthers)
 		mine[i] = ArenaClient::pattern(7, 2, 1024 + i);
 	ASSERT_EQ(pwrite(memory, mine, 4096, 7 * 65536 + 8192), 4096);
 
-	serve({.path = path});
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
 	EXPECT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 7, 1}}, 5000).error, 0);
 	uint32_t wrong = 0;
 	for (uint32_t i = 0; i < 65536 / 8; i++)
@@ -149,7 +149,7 @@ TEST_F(Takeover, AnEmptySpillFileIsLossAndNotZeros)
 {
 	kill_server();
 	std::string other = new_spill_file();
-	serve({.path = other});
+	ASSERT_NO_FATAL_FAILURE(serve({.path = other}));
 	for (uint32_t block = 0; block < 24; block++)
 		EXPECT_EQ(client->state(block), CXL_KV_LOST);
 	EXPECT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 3, 1}}).error, EIO);
@@ -162,16 +162,49 @@ TEST_F(Takeover, AnEmptySpillFileIsLossAndNotZeros)
 	unlink(other.c_str());
 }
 
+/* It died with the daemon, or with the machine. */
+TEST_F(Takeover, RecordsOfAClientThatDoesNotComeBackAreDropped)
+{
+	kill_server();
+	server = *TestServer::start({.server = {.orphan_grace_ns = 1}, .path = path});
+	EXPECT_TRUE(eventually([&] { return server->stats().store.nr_records == 0; }));
+
+	/* It comes, too late: told, and never given zeros. */
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
+	EXPECT_EQ(client->state(3), CXL_KV_LOST);
+	EXPECT_EQ(errno_of_system_call(client->block64(3)), EFAULT);
+}
+
+TEST_F(Takeover, ClientThatComesBackKeepsWhatIsCold)
+{
+	kill_server();
+	auto other = ArenaClient::create(small_geometry(8));
+	ASSERT_TRUE(other);
+	auto others = (*other)->arena(2, 78);
+	ASSERT_TRUE(others);
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
+	ASSERT_EQ(server->call(Kind::Attach, *others).error, 0);
+	ASSERT_EQ(server->call(Kind::Make, *others, {{2, 0, 8}}).error, 0);
+	ASSERT_EQ(server->call(Kind::Spill, *others, {{2, 0, 8}}).nr_done, 8u);
+	ASSERT_EQ(server->stats().store.nr_records, 32u);
+
+	ASSERT_NO_FATAL_FAILURE(serve({.server = {.orphan_grace_ns = 200'000'000}, .path = path}));
+	ASSERT_TRUE(eventually([&] { return server->stats().store.nr_records == 24; }));
+	EXPECT_EQ(server->call(Kind::Fetch, arena, {{1, 0, 24}}).error, 0);
+	for (uint32_t block = 0; block < 24; block++)
+		EXPECT_EQ(client->nr_wrong(block, 1), 0u) << block;
+}
+
 /* A planned stop: the client reads and writes what is in memory, and finds the rest afterwards. */
 TEST_F(Takeover, PlannedStopAndStart)
 {
 	kill_server();
-	serve({.path = path});
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
 	ASSERT_EQ(server->call(Request::Kind::Fetch, arena, {{1, 0, 8}}).error, 0);
 	EXPECT_TRUE(client->word(2) & CXL_KV_WORD_CLEAN);
 	server.reset();
 	client->fill(2, 3); /* was write-protected; nobody would answer */
-	serve({.path = path});
+	ASSERT_NO_FATAL_FAILURE(serve({.path = path}));
 	EXPECT_EQ(server->call(Request::Kind::Spill, arena, {{1, 0, 32}}).nr_done, 16u);
 	for (uint32_t block = 0; block < 32; block++)
 		EXPECT_EQ(client->nr_wrong(block, block == 2 ? 3 : 1), 0u) << block;
