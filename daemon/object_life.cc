@@ -194,7 +194,11 @@ bool ObjectThread::make_room(uint64_t tenant, uint64_t bytes)
 
 void ObjectThread::give_way(uint64_t bytes)
 {
-	post([this, bytes] { make_room(0, bytes); });
+	/* Objects of before have no memory where the pool could not be made. */
+	post([this, bytes] {
+		if (arena_)
+			make_room(0, bytes);
+	});
 }
 
 /* ---- tiers ---- */
