@@ -144,6 +144,12 @@ void PolicyThread::open_session(const Arena &arena, uint32_t slot)
 	policy_.open_session(arena.options.number, slot, now_ms());
 }
 
+void PolicyThread::reopen_session(const Arena &arena, uint32_t slot)
+{
+	std::lock_guard lock(policy_mutex_);
+	policy_.reopen_session(arena.options.number, slot);
+}
+
 void PolicyThread::touch_session(const Arena &arena, uint32_t slot)
 {
 	std::lock_guard lock(policy_mutex_);

@@ -90,6 +90,7 @@ public:
 	/* A conversation begins in the slot, or has ended. Any thread. */
 	void open_session(const Arena &arena, uint32_t slot);
 	void close_session(const Arena &arena, uint32_t slot);
+	void reopen_session(const Arena &arena, uint32_t slot);
 	void touch_session(const Arena &arena, uint32_t slot);
 	[[nodiscard]] bool is_active(const Arena &arena, uint32_t slot) const;
 	/* What is cold of the session's tokens around the position comes with the next plan. */

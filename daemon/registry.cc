@@ -163,8 +163,10 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		/* After a restart of ours: a session with blocks was open. */
 		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
 			if (!made_blocks(arena, slot)
-				     .empty()) /* its client may be opening others */
+				     .empty()) { /* its client may be opening others */
 				entry->open_slots[slot] = true;
+				policy_.reopen_session(arena, slot);
+			}
 		log_info("arena {}: pid {} \"{}\", slots: {}, {} MiB", arena.options.number,
 			 arena.options.pid, arena.options.name, arena.geometry.nr_slots,
 			 arena.geometry.bytes() >> 20);

@@ -77,6 +77,12 @@ void Policy::open_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 	session->life.use(now_ms);
 }
 
+void Policy::reopen_session(uint32_t arena, uint32_t slot)
+{
+	if (Session *session = impl_->session(arena, slot))
+		session->opened = true;
+}
+
 void Policy::touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms)
 {
 	if (Session *session = impl_->session(arena, slot))

@@ -127,6 +127,8 @@ public:
 	/* A conversation begins in the slot, or has ended there. */
 	void open_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	void close_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
+	/* One of before a restart goes on there, active or not. */
+	void reopen_session(uint32_t arena, uint32_t slot);
 	/* The engine says that it lives. */
 	void touch_session(uint32_t arena, uint32_t slot, uint64_t now_ms);
 	[[nodiscard]] bool is_active(uint32_t arena, uint32_t slot) const;

@@ -264,6 +264,36 @@ TEST_F(ClientDaemonTest, KilledDaemonIsWaitedForAndTheNextHasEverything)
 	check_all(1);
 }
 
+/* It is as large as memory: nobody is let in beside it. */
+TEST_F(ClientDaemonTest, SessionsOfBeforeARestartCountForAdmission)
+{
+	auto lease_all = [this] {
+		for (uint32_t head = 0; head < nr_heads; head++) {
+			const cxl_kv_range range = head_of(0, head);
+
+			ASSERT_EQ(cxl_kv_lease(arena_, &range, 1, timeout_ms, nullptr), 0);
+			ASSERT_EQ(cxl_kv_unlease(arena_, &range, 1), 0);
+		}
+	};
+
+	fill(1);
+	ASSERT_EQ(cxl_kv_session_close(arena_, 3), 0);
+	ASSERT_EQ(cxl_kv_session_wake(arena_, 0, timeout_ms, nullptr), 0);
+	lease_all();
+	EXPECT_EQ(cxl_kv_session_open(arena_, 3, nullptr), -EBUSY);
+	daemon_->kill();
+	daemon_->start();
+	lease_all();
+	ASSERT_EQ(cxl_kv_session_touch(arena_, 0), 0);
+	/* Once the policy has heard of its blocks. */
+	EXPECT_TRUE(eventually([this] {
+		const int rc = cxl_kv_session_open(arena_, 3, nullptr);
+		if (!rc)
+			cxl_kv_session_close(arena_, 3);
+		return rc == -EBUSY;
+	}));
+}
+
 TEST_F(ClientDaemonTest, WorkGoesOnWhileDaemonsDie)
 {
 	std::atomic<bool> stop{false};
