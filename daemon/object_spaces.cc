@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 
 namespace cxlkv {
 
@@ -36,6 +37,23 @@ uint32_t ObjectThread::empty_space(uint32_t space)
 	return nr;
 }
 
+/* Nobody has it open, nothing is in it, and no quota would be forgotten with it. */
+bool ObjectThread::forget_unused_space()
+{
+	std::set<uint32_t> has_objects;
+
+	for (const Object *object : table_.all())
+		has_objects.insert(object->space);
+	auto it = std::ranges::find_if(spaces_, [&](const auto &entry) {
+		return !in_use(entry.first) && !has_objects.contains(entry.first) &&
+		       !table_.usage(entry.second.tenant).quota_bytes;
+	});
+	if (it == spaces_.end())
+		return false;
+	spaces_.erase(it);
+	return true;
+}
+
 Result<uint32_t> ObjectThread::find_or_make_space(const SpaceSpec &spec, bool replace)
 {
 	auto it = std::ranges::find_if(
@@ -55,8 +73,9 @@ Result<uint32_t> ObjectThread::find_or_make_space(const SpaceSpec &spec, bool re
 				remove(*object, ENOENT);
 		spaces_.erase(it);
 	}
-	if (spaces_.size() >= kMaxSpaces)
-		return error(ENOSPC, fmt::format("more than {} namespaces", kMaxSpaces));
+	if (spaces_.size() >= kMaxSpaces && !forget_unused_space())
+		return error(ENOSPC,
+			     fmt::format("{} namespaces are open, or have objects", kMaxSpaces));
 	uint64_t nr_slots = ObjectIndex::slots_for(options_.nr_chunks);
 	auto file = IndexFile::create(cxl_kv_index_bytes(nr_slots));
 	if (!file)

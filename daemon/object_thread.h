@@ -173,6 +173,7 @@ private:
 	/* object_spaces.cc */
 	Result<uint32_t> find_or_make_space(const SpaceSpec &spec, bool replace);
 	[[nodiscard]] bool in_use(uint32_t space) const;
+	bool forget_unused_space();
 	uint32_t empty_space(uint32_t space);
 
 	/* object_advice.cc */

@@ -250,6 +250,20 @@ TEST_F(Objects, tenants_with_different_salts_never_meet)
 	EXPECT_EQ(b.load_one(key(1)), 0);
 }
 
+TEST_F(Objects, namespaces_that_nobody_uses_make_room)
+{
+	{
+		ObjectClient kept(daemon_.socket());
+		ASSERT_EQ(kept.store_one(key(1)), 0);
+	}
+	for (int i = 0; i < 300; i++)
+		ASSERT_NO_THROW(
+			ObjectClient(daemon_.socket(), identity(), "job " + std::to_string(i)))
+			<< i;
+	ObjectClient again(daemon_.socket());
+	EXPECT_EQ(again.load_one(key(1)), 0) << "its namespace has an object";
+}
+
 TEST_F(Objects, a_tenant_over_its_quota_evicts_its_own)
 {
 	auto other = identity();
