@@ -5,6 +5,7 @@
  * thread (fault server), the policy thread and the mover have their own files.
  */
 #include "base/log.h"
+#include "base/standard_files.h"
 #include "base/written.h"
 #include "control.h"
 #include "node_spread.h"
@@ -372,6 +373,7 @@ int daemon_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	keep_standard_files();
 	try {
 		return daemon_main(argc, argv);
 	} catch (const std::bad_alloc &) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* cxl-kv: finds the command in the table and runs it. */
+#include "base/standard_files.h"
 #include "base/written.h"
 #include "cli/commands.h"
 
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace {
 
@@ -45,15 +44,6 @@ void print_help(FILE *to)
 		fprintf(to, "  %-8s %s\n", command.name, command.help);
 	fprintf(to, "\n`cxl-kv COMMAND --help` lists a command's options; most have -j for JSON.\n"
 		    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon.\n");
-}
-
-/* What opens next would take the number of a standard file that the caller closed, and the daemon's
- * socket get what is printed. Each way round, so that using them stays the error that it was. */
-void keep_standard_files()
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0)
-			(void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 int dispatch(int argc, char **argv)

@@ -111,6 +111,17 @@ exec 3>&-
 build/bin/cxl-kv top -n 2 2>"$disk/closed" >&-
 [ "$?" = 1 ] && grep -q 'the output cannot be written' "$disk/closed"
 report $? "where the output is closed, nothing of it goes to the daemon"
+# Nor does the daemon's log into what the daemon opens.
+end "$daemon"
+CXL_KV_DAEMON__SOCKET=$CXL_KV_SOCKET CXL_KV_COLD__PATH=$PWD/$disk/spill CXL_KV_COLD__SIZE=64MiB \
+	build/bin/cxl-kvd --config "$config" <&- >&- 2>&- &
+daemon=$!
+for _ in {1..100}; do
+	status >/dev/null && break
+	sleep 0.1
+done
+[ "$(readlink "/proc/$daemon"/fd/{0,1,2} | sort -u)" = /dev/null ]
+report $? "started without standard files, the daemon has none"
 
 echo "1..$number"
 exit $bad
