@@ -394,18 +394,19 @@ TEST_F(StoreCleaning, OldRecordThatCannotBeReadLeavesTheNewerOneAlone)
 {
 	open();
 	const uint32_t nr = fill();
-	for (uint32_t i = 0; i < nr; i += 16)
+	for (uint32_t i = 0; i < nr; i += 4)
 		while (driver_->write(1, i, 1, kBytes, 4)[0])
 			driver_->settle_once(); /* full until the cleaner is done */
 	uint64_t nr_failed = 0;
 	io_->fault = [&](const IoRequest &request) {
-		bool fails = request.op == IoRequest::Op::Read && nr_failed < 40;
+		bool fails = request.op == IoRequest::Op::Read && nr_failed < 8;
 		nr_failed += fails;
 		return fails ? std::optional(-EIO) : std::nullopt;
 	};
-	clean([&] { return nr_failed >= 40; });
-	EXPECT_EQ(nr_failed, 40u) << "the cleaner never came by";
-	for (uint32_t i = 0; i < nr; i += 16) {
+	clean([&] { return nr_failed >= 8; });
+	io_->fault = nullptr;
+	EXPECT_GT(nr_failed, 0u) << "the cleaner never came by";
+	for (uint32_t i = 0; i < nr; i += 4) {
 		store_->commit({1, i});
 		EXPECT_EQ(driver_->check(1, i, kBytes, 4), 0) << "block " << i;
 	}
