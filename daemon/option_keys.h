@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-/* It asserts that "[=" is no header of a table, and says so as an error where that does not end us. */
+/* It asserts what it says as an error a line later: that "[=" is no header of a table. */
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 

@@ -122,8 +122,7 @@ public:
 	[[nodiscard]] uint32_t age(uint32_t block) const
 	{
 		const bool sampled = watched_ && !sessions[geometry_.slot_of(block)].scored;
-		const uint32_t now = sampled ? watched_ : this_step(),
-			       used = table.accessed(block);
+		const uint32_t now = sampled ? watched_ : this_step(), used = table.accessed(block);
 		return now > used ? now - used : 0;
 	}
 	/* Its promise is learned. */

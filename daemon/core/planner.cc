@@ -445,8 +445,7 @@ void Planner::exchange()
 			     pb = std::max(b.priority, next_to_nothing);
 		if (pa != pb)
 			return pa < pb;
-		const uint32_t ua = a.arena->unused_for(a.block),
-			       ub = b.arena->unused_for(b.block);
+		const uint32_t ua = a.arena->unused_for(a.block), ub = b.arena->unused_for(b.block);
 		return ua != ub ? ua > ub : a.block > b.block;
 	});
 	auto go = found.begin();

@@ -235,8 +235,8 @@ TEST_F(StoreTest, NextReadIsWithTheDeviceWhileOneIsVerified)
 	open();
 	ASSERT_EQ(driver_->put(1, 0, 4, kBytes, 1), 0);
 	Bounce first = store_->take_buffer(), second = store_->take_buffer();
-	/* What is spoiled when the second read begins is seen by the checksum of the first. Those of
-	 * its attempts that find the queue full come here too. */
+	/* What is spoiled when the second read begins is seen by the checksum of the first. Those
+	 * of its attempts that find the queue full come here too. */
 	io_->fault = [&](const IoRequest &request) {
 		if (request.buffer == second.index)
 			memset(first.data, 0x5a, 512);
