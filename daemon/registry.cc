@@ -225,7 +225,18 @@ void Registry::claim(const Peer &peer, uint64_t module_id, const std::string &na
 	entry->connection = peer.connection;
 	entry->name = name;
 	log_info("arena {}: claimed by \"{}\"", entry->arena->options.number, name);
-	done(entry);
+	/* A request without blocks: it is answered once the arena is served, and which sessions are
+	 * open is known. */
+	Request request{};
+	request.kind = Request::Kind::Prefetch;
+	request.arena = entry->arena;
+	request.done = [entry, done](const Outcome &o) {
+		if (o.error)
+			return done(error(o.error,
+					  std::string("serve the arena: ") + strerror(o.error)));
+		done(entry);
+	};
+	faults_.submit(std::move(request));
 }
 
 void Registry::serve_module()
