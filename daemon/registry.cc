@@ -49,6 +49,11 @@ bool is_dead(const ArenaEntry &entry)
 	return entry.pidfd && ::poll(&exited, 1, 0) == 1;
 }
 
+Error not_served(int code)
+{
+	return error(code, std::string("serve the arena: ") + strerror(code));
+}
+
 } // namespace
 
 uint64_t monotonic_ns()
@@ -146,8 +151,7 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 		const Arena &arena = *entry->arena;
 		if (o.error) {
 			arenas_.remove(arena.options.number);
-			return done(error(o.error,
-					  std::string("serve the arena: ") + strerror(o.error)));
+			return done(not_served(o.error));
 		}
 		policy_.attach(entry->arena,
 			       entry->module_id
@@ -160,13 +164,14 @@ void Registry::attach(const std::shared_ptr<ArenaEntry> &entry, const Done &done
 			forget(*entry);
 			return done(error(ESRCH, "serve the arena: it is gone again"));
 		}
-		/* After a restart of ours: a session with blocks was open. */
-		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++)
-			if (!made_blocks(arena, slot)
-				     .empty()) { /* its client may be opening others */
-				entry->open_slots[slot] = true;
-				policy_.reopen_session(arena, slot);
-			}
+		/* After a restart of ours: a session with blocks was open. Of the others nothing is
+		 * said: their client may be opening them. */
+		for (uint32_t slot = 0; slot < entry->open_slots.size(); slot++) {
+			if (made_blocks(arena, slot).empty())
+				continue;
+			entry->open_slots[slot] = true;
+			policy_.reopen_session(arena, slot);
+		}
 		log_info("arena {}: pid {} \"{}\", slots: {}, {} MiB", arena.options.number,
 			 arena.options.pid, arena.options.name, arena.geometry.nr_slots,
 			 arena.geometry.bytes() >> 20);
@@ -232,8 +237,7 @@ void Registry::claim(const Peer &peer, uint64_t module_id, const std::string &na
 	request.arena = entry->arena;
 	request.done = [entry, done](const Outcome &o) {
 		if (o.error)
-			return done(error(o.error,
-					  std::string("serve the arena: ") + strerror(o.error)));
+			return done(not_served(o.error));
 		done(entry);
 	};
 	faults_.submit(std::move(request));
